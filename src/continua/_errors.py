@@ -1,0 +1,23 @@
+"""The errors a user meets: each message names the offending value and the remedy."""
+
+__all__ = ["ArgumentError", "ContinuaError", "FileError", "ModuleError", "ShapeError"]
+
+
+class ContinuaError(Exception):
+    """The root of every error that continua raises on purpose."""
+
+
+class ArgumentError(ContinuaError, ValueError):
+    """A number, a name or a tensor that cannot work."""
+
+
+class ShapeError(ArgumentError):
+    """A tensor of the wrong shape, dtype or device."""
+
+
+class ModuleError(ContinuaError, TypeError):
+    """A module that cannot become a function of depth."""
+
+
+class FileError(ContinuaError):
+    """A file that is missing, damaged, or written by a newer format."""

@@ -1,0 +1,163 @@
+"""What every basis has in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from continua._errors import ArgumentError
+
+Side = Literal["left", "right"]
+
+
+class Point(NamedTuple):
+    """A depth in [0, 1] and the side from which it is approached."""
+
+    depth: float
+    side: Side = "right"
+
+
+class Basis(ABC):
+    r"""K functions of depth.
+
+    .. math:: \theta(s) = \sum_{k=1}^{K} \phi_k(s)\, \theta_k, \qquad s \in [0, 1]
+
+    A basis is a value: it holds no tensors, two bases of the same family and arguments are
+    equal, and it can be a key of a dictionary.
+
+    Attributes:
+        size: the number of functions, K.
+        breakpoints: the depths between which every function is smooth, 0 and 1 included.
+        nodes: K points whose values determine the coefficients.
+    """
+
+    size: int
+    breakpoints: tuple[float, ...]
+    nodes: tuple[Point, ...]
+
+    #: the constructor's arguments, in order: what `config`, `repr` and equality are made of
+    _arguments: ClassVar[tuple[str, ...]] = ("size",)
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        nodes: Iterable[Point],
+        breakpoints: Sequence[float] = (0.0, 1.0),
+    ):
+        self.size = size
+        self.breakpoints = tuple(breakpoints)
+        self.nodes = tuple(nodes)
+
+    def __call__(self, s: Tensor | float, side: Side = "right") -> Tensor:
+        """The K functions at depth s.
+
+        Args:
+            s: depths of any shape and floating dtype.
+            side: the limit to take where a function jumps.
+
+        Returns:
+            A tensor of shape `[*s.shape, K]` and of the dtype of s, differentiable in s.
+        """
+        s = torch.as_tensor(s)
+        if not s.is_floating_point():
+            if s.dtype in (torch.bool, torch.complex64, torch.complex128):
+                raise ArgumentError(f"a depth is a real number, not {s.dtype}")
+            s = s.to(torch.get_default_dtype())
+        if side not in ("left", "right"):
+            raise ArgumentError(f"side is 'left' or 'right', not {side!r}")
+        if s.dtype in (torch.float32, torch.float64):
+            return self._evaluate(s, side)
+        return self._evaluate(self._upcast(s), side).to(s.dtype)
+
+    @abstractmethod
+    def _evaluate(self, s: Tensor, side: Side) -> Tensor:
+        """`[*s.shape, K]` for s in single or double precision."""
+
+    @abstractmethod
+    def degree_on(self, width: float) -> int:
+        """The degree of a polynomial that stands for each function on a cell of this width.
+
+        Exact for piecewise polynomials; enough for a relative error of 1e-13 otherwise. It is
+        what decides how many Gauss points a cell gets.
+        """
+
+    @classmethod
+    @abstractmethod
+    def of_size(cls, size: int) -> Self:
+        """The largest member of the family with at most this many functions."""
+
+    @abstractmethod
+    def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
+        """A larger basis that contains this one, and the exact map of the coefficients.
+
+        Args:
+            factor: how many times finer.
+
+        Returns:
+            The larger basis, and a float64 matrix `[K_larger, K]`.
+        """
+
+    def config(self) -> dict[str, Any]:
+        """The family and its arguments, ready for JSON; `from_config` is the inverse."""
+        return {"type": type(self).__name__} | {n: getattr(self, n) for n in self._arguments}
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        return (type(self), *(getattr(self, name) for name in self._arguments))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Basis) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        first, *rest = self._arguments or (None,)
+        shown = [] if first is None else [repr(getattr(self, first))]
+        shown += [f"{name}={getattr(self, name)!r}" for name in rest]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _upcast(self, s: Tensor) -> Tensor:
+        # A breakpoint rounded to half precision must still be that breakpoint.
+        exact = torch.tensor(self.breakpoints, dtype=torch.float32, device=s.device)
+        hit = s.unsqueeze(-1) == exact.to(s.dtype)  # [..., breakpoints]
+        return torch.where(hit.any(-1), exact[hit.int().argmax(-1)], s.to(torch.float32))
+
+
+def sample(basis: Basis, points: Sequence[Point]) -> Tensor:
+    """The basis at points that carry their side: `[P, K]` in float64.
+
+    Example:
+        >>> from continua.basis import PiecewiseConstant, Point
+        >>> sample(PiecewiseConstant(2), [Point(0.5, "left"), Point(0.5, "right")])
+        tensor([[1., 0.],
+                [0., 1.]], dtype=torch.float64)
+    """
+    s = torch.tensor([point.depth for point in points], dtype=torch.float64)
+    left = torch.tensor([point.side == "left" for point in points])
+    return torch.where(left[:, None], basis(s, "left"), basis(s, "right"))
+
+
+def check_count(name: str, value: int, least: int = 1) -> int:
+    """The value, if it is a whole number that is large enough."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentError(f"{name} is a whole number, not {value!r}")
+    if value < least:
+        raise ArgumentError(f"{name} must be at least {least}, got {value}")
+    return value
+
+
+def equispaced(count: int) -> tuple[float, ...]:
+    """0, 1/(count-1), ..., 1, each correctly rounded, so that equal rationals are equal floats."""
+    return tuple(i / (count - 1) for i in range(count))
+
+
+def padding(larger: int, smaller: int) -> Tensor:
+    """The coefficient map of a family whose members are prefixes of each other."""
+    return torch.eye(larger, smaller, dtype=torch.float64)

@@ -1,0 +1,178 @@
+"""From one basis to another: Gram matrices, projection, interpolation, fitting."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from continua._errors import ArgumentError, ShapeError
+
+from ._basis import Basis, Point, sample
+from ._piecewise import PiecewiseConstant
+
+
+@functools.cache
+def _gauss(count: int) -> tuple[Tensor, Tensor]:
+    x, w = np.polynomial.legendre.leggauss(count)
+    return torch.from_numpy(0.5 * (x + 1)), torch.from_numpy(0.5 * w)
+
+
+def quadrature(*bases: Basis) -> tuple[Tensor, Tensor]:
+    """Gauss points and weights on [0, 1] for products of two functions of these bases.
+
+    The cells are the union of all breakpoints, so no cell straddles a jump; on each the rule is
+    exact for piecewise polynomials and accurate to 1e-12 otherwise.
+    """
+    ends = sorted({b for basis in bases for b in basis.breakpoints})
+    points, weights = [], []
+    for a, b in itertools.pairwise(ends):
+        degree = 2 * max(basis.degree_on(b - a) for basis in bases)
+        x, w = _gauss(degree // 2 + 1)
+        points.append(a + (b - a) * x)
+        weights.append((b - a) * w)
+    return torch.cat(points), torch.cat(weights)
+
+
+def gram(a: Basis, b: Basis) -> Tensor:
+    r"""The inner products of two bases, `[K_a, K_b]` in float64.
+
+    .. math:: G_{jk} = \int_0^1 \phi^a_j(s)\, \phi^b_k(s)\, ds
+
+    Example:
+        >>> from continua import PiecewiseConstant, PiecewiseLinear, gram
+        >>> gram(PiecewiseConstant(1), PiecewiseLinear(2))
+        tensor([[0.5000, 0.5000]], dtype=torch.float64)
+    """
+    s, w = quadrature(a, b)
+    return a(s).T @ (w[:, None] * b(s))
+
+
+@functools.cache
+def _projection(source: Basis, target: Basis) -> Tensor:
+    if source == target:
+        return torch.eye(target.size, dtype=torch.float64)
+    if isinstance(source, PiecewiseConstant) and isinstance(target, PiecewiseConstant):
+        return _overlaps(source.size, target.size)
+    s, w = quadrature(source, target)
+    root = w.sqrt()[:, None]
+    # Least squares on the Gauss points: the normal equations would square the condition.
+    solved = torch.linalg.lstsq(root * target(s), root * source(s), driver="gelsd")
+    coefficients: Tensor = solved.solution
+    return coefficients
+
+
+def _overlaps(source: int, target: int) -> Tensor:
+    """The share of each source cell in each target cell, rounded once from the exact quotient."""
+    shares = torch.zeros(target, source, dtype=torch.float64)
+    for j in range(target):
+        for k in range(j * source // target, -(-(j + 1) * source // target)):
+            low = max(Fraction(j, target), Fraction(k, source))
+            high = min(Fraction(j + 1, target), Fraction(k + 1, source))
+            shares[j, k] = float((high - low) * target)
+    return shares
+
+
+def projection(source: Basis, target: Basis) -> Tensor:
+    r"""The best approximation in the mean square: `[K_target, K_source]` in float64.
+
+    The coefficients :math:`c = P\, c'` minimise
+
+    .. math:: \int_0^1 \Big( \sum_j \phi_j(s)\, c_j - \sum_k \phi'_k(s)\, c'_k \Big)^2 ds
+
+    over the target's functions :math:`\phi`. Exact where the target contains the source.
+
+    Example:
+        >>> from continua import PiecewiseConstant, projection
+        >>> projection(PiecewiseConstant(4), PiecewiseConstant(2))
+        tensor([[0.5000, 0.5000, 0.0000, 0.0000],
+                [0.0000, 0.0000, 0.5000, 0.5000]], dtype=torch.float64)
+    """
+    return _projection(source, target).clone()
+
+
+def interpolation(source: Basis, target: Basis) -> Tensor:
+    r"""Agreement at the target's nodes: `[K_target, K_source]` in float64.
+
+    Cheaper than `projection` and local, but blind between the nodes.
+
+    Example:
+        >>> from continua import PiecewiseConstant, PiecewiseLinear, interpolation
+        >>> interpolation(PiecewiseLinear(2), PiecewiseConstant(2))
+        tensor([[0.7500, 0.2500],
+                [0.2500, 0.7500]], dtype=torch.float64)
+    """
+    inverse = least_squares(sample(target, target.nodes))
+    return inverse @ sample(source, target.nodes)
+
+
+def least_squares(phi: Tensor, rcond: float | None = None) -> Tensor:
+    """The pseudo-inverse `[K, P]` of the values `[P, K]` of a basis at P points.
+
+    Singular values below `rcond` times the largest count as zero.
+    """
+    if rcond is None:
+        rcond = max(phi.shape) * torch.finfo(phi.dtype).eps
+    if torch.equal(phi, torch.eye(*phi.shape, dtype=phi.dtype)):
+        return phi.T.contiguous()
+    inverse = torch.linalg.pinv(phi, rtol=rcond)
+    # Rounding leaves 1e-17 where the exact inverse has zeros; zeros keep coefficients apart.
+    return torch.where(inverse.abs() < 1e-14 * inverse.abs().max(), 0.0, inverse)
+
+
+def fit(
+    basis: Basis,
+    s: Tensor | Sequence[float] | Sequence[Point],
+    values: Tensor,
+    prior: Tensor | None = None,
+) -> Tensor:
+    r"""The coefficients whose function comes nearest to given values at given depths.
+
+    With :math:`\Phi_{ik} = \phi_k(s_i)`, the result is
+
+    .. math:: c = p + \Phi^+ (v - \Phi\, p)
+
+    the least-squares solution; the directions that the points do not determine keep the prior p.
+
+    Args:
+        basis: the functions to fit with.
+        s: P depths, or points that carry their side.
+        values: `[P, ...]`.
+        prior: `[K, ...]`, zero by default.
+
+    Returns:
+        `[K, ...]`, of the dtype of the values.
+
+    Example:
+        >>> from continua import PiecewiseConstant, fit
+        >>> fit(PiecewiseConstant(3), [0.1, 0.2], torch.tensor([1.0, 3.0]), torch.zeros(3))
+        tensor([2., 0., 0.])
+    """
+    points = [p if isinstance(p, Point) else Point(float(p)) for p in s]
+    if values.shape[:1] != (len(points),):
+        raise ShapeError(
+            f"{len(points)} depths need values of shape [{len(points)}, ...], "
+            f"got {list(values.shape)}"
+        )
+    if not points:
+        raise ArgumentError("a fit needs at least one depth")
+    phi = sample(basis, points)
+    eps = torch.finfo(values.dtype).eps
+    inverse = least_squares(phi, rcond=max(phi.shape) * eps)
+    v = values.to(torch.promote_types(values.dtype, torch.float64)).reshape(len(points), -1)
+    if prior is None:
+        c = inverse.to(v) @ v
+    elif prior.shape != (basis.size, *values.shape[1:]):
+        raise ShapeError(
+            f"the prior of this fit has shape {[basis.size, *values.shape[1:]]}, "
+            f"got {list(prior.shape)}"
+        )
+    else:
+        p = prior.to(v).reshape(basis.size, -1)
+        c = p + inverse.to(v) @ (v - phi.to(v) @ p)
+    return c.reshape(basis.size, *values.shape[1:]).to(values.dtype)

@@ -1,0 +1,150 @@
+"""Cells of equal width: buckets, hats, and discontinuous lines."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from continua._errors import ArgumentError
+
+from ._basis import Basis, Point, Side, check_count, equispaced, sample
+
+
+def locate(breakpoints: tuple[float, ...], s: Tensor, side: Side) -> tuple[Tensor, Tensor]:
+    """The cell of s, and where in it s lies, from 0 to 1; beyond the ends the end is held.
+
+    Breakpoints and grid depths are quotients of integers rounded once, so a depth that is a
+    breakpoint compares equal to it: no cell is missed by a rounding error.
+    """
+    interior = torch.tensor(breakpoints[1:-1], dtype=s.dtype, device=s.device)
+    cell = torch.searchsorted(interior, s.detach().contiguous(), right=side == "right")
+    cells = len(breakpoints) - 1
+    return cell, (s * cells - cell).clamp(0, 1)
+
+
+class PiecewiseConstant(Basis):
+    r"""K cells of equal width, one value per cell.
+
+    .. math:: \phi_k(s) = 1 \text{ for } s \in [k/K, (k+1)/K)
+
+    With Euler steps and one cell per step this is a ResNet; NANODE calls it *bucketed*,
+    Dissecting Neural ODEs *stacked*.
+
+    Args:
+        size: the number of cells, K.
+
+    Example:
+        >>> PiecewiseConstant(3)(torch.tensor(0.5))
+        tensor([0., 1., 0.])
+    """
+
+    def __init__(self, size: int):
+        check_count("the number of cells", size)
+        super().__init__(
+            size,
+            breakpoints=equispaced(size + 1),
+            nodes=(Point((2 * k + 1) / (2 * size)) for k in range(size)),
+        )
+
+    def _evaluate(self, s: Tensor, side: Side) -> Tensor:
+        cell, xi = locate(self.breakpoints, s, side)
+        # The zero keeps s in the graph: the derivative exists and is zero.
+        return one_hot(cell, self.size) + 0 * xi.unsqueeze(-1)
+
+    def degree_on(self, width: float) -> int:
+        return 0
+
+    @classmethod
+    def of_size(cls, size: int) -> PiecewiseConstant:
+        return cls(size)
+
+    def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
+        finer = PiecewiseConstant(self.size * check_count("factor", factor))
+        return finer, sample(self, finer.nodes)
+
+
+class PiecewiseLinear(Basis):
+    r"""Continuous lines between K equispaced nodes: the hat functions of finite elements.
+
+    .. math:: \phi_k(s) = \max(0, 1 - |(K-1)\,s - k|)
+
+    Args:
+        size: the number of nodes, K; a single node is a constant.
+
+    Example:
+        >>> PiecewiseLinear(3)(torch.tensor(0.25))
+        tensor([0.5000, 0.5000, 0.0000])
+    """
+
+    def __init__(self, size: int):
+        check_count("the number of nodes", size)
+        breakpoints = equispaced(size) if size > 1 else (0.0, 1.0)
+        nodes = breakpoints if size > 1 else (0.5,)
+        super().__init__(size, breakpoints=breakpoints, nodes=map(Point, nodes))
+
+    def _evaluate(self, s: Tensor, side: Side) -> Tensor:
+        cell, xi = locate(self.breakpoints, s, side)
+        xi = xi.unsqueeze(-1)
+        if self.size == 1:
+            return torch.ones_like(xi) + 0 * xi
+        return one_hot(cell, self.size) * (1 - xi) + one_hot(cell + 1, self.size) * xi
+
+    def degree_on(self, width: float) -> int:
+        return min(self.size - 1, 1)
+
+    @classmethod
+    def of_size(cls, size: int) -> PiecewiseLinear:
+        return cls(size)
+
+    def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
+        check_count("factor", factor)
+        finer = PiecewiseLinear(factor * (self.size - 1) + 1 if self.size > 1 else factor)
+        return finer, sample(self, finer.nodes)
+
+
+class DiscontinuousLinear(Basis):
+    r"""K/2 cells of equal width, an independent line on each.
+
+    .. math:: \phi_{2e}(s) = 1 - \xi, \quad \phi_{2e+1}(s) = \xi, \qquad \xi = sK/2 - e \in [0, 1)
+
+    Args:
+        size: twice the number of cells, K; even.
+
+    Example:
+        >>> DiscontinuousLinear(4)(torch.tensor(0.5), side="left")
+        tensor([0., 1., 0., 0.])
+    """
+
+    def __init__(self, size: int):
+        check_count("the number of functions", size, least=2)
+        if size % 2:
+            raise ArgumentError(
+                f"DiscontinuousLinear has two functions per cell, so its size is even: "
+                f"use {size - 1} or {size + 1}, not {size}"
+            )
+        ends = equispaced(size // 2 + 1)
+        nodes = [
+            point
+            for left, right in itertools.pairwise(ends)
+            for point in (Point(left, "right"), Point(right, "left"))
+        ]
+        super().__init__(size, breakpoints=ends, nodes=nodes)
+
+    def _evaluate(self, s: Tensor, side: Side) -> Tensor:
+        cell, xi = locate(self.breakpoints, s, side)
+        xi = xi.unsqueeze(-1)
+        return one_hot(2 * cell, self.size) * (1 - xi) + one_hot(2 * cell + 1, self.size) * xi
+
+    def degree_on(self, width: float) -> int:
+        return 1
+
+    @classmethod
+    def of_size(cls, size: int) -> DiscontinuousLinear:
+        return cls(size if size < 2 else size - size % 2)
+
+    def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
+        finer = DiscontinuousLinear(self.size * check_count("factor", factor))
+        return finer, sample(self, finer.nodes)

@@ -1,0 +1,85 @@
+"""Radial basis functions on equispaced centres."""
+
+from __future__ import annotations
+
+import math
+from typing import NoReturn, Self
+
+import torch
+from torch import Tensor
+
+from continua._errors import ArgumentError
+
+from ._basis import Basis, Point, Side, check_count, equispaced
+
+
+class _Radial(Basis):
+    """One function per centre, of the distance to it in units of the width."""
+
+    _arguments = ("size", "width")
+
+    def __init__(self, size: int, width: float | None = None):
+        check_count("the number of centres", size)
+        if width is None:
+            width = 1 / (size - 1) if size > 1 else 1.0
+        if not (math.isfinite(width) and width > 0):
+            raise ArgumentError(f"the width of a radial function is positive, not {width!r}")
+        self.width = float(width)
+        centres = equispaced(size) if size > 1 else (0.5,)
+        super().__init__(size, nodes=map(Point, centres))
+
+    def _radius(self, s: Tensor) -> Tensor:
+        centres = torch.tensor([p.depth for p in self.nodes], dtype=s.dtype, device=s.device)
+        return (s.unsqueeze(-1) - centres) / self.width  # [..., K]
+
+    @classmethod
+    def of_size(cls, size: int) -> Self:
+        return cls(size)
+
+    def refined(self, factor: int = 2) -> NoReturn:
+        raise ArgumentError(
+            f"no larger {type(self).__name__} contains {self!r}; "
+            "compress to a BSpline or Legendre basis, then refine that"
+        )
+
+
+class GaussianRBF(_Radial):
+    r"""Gaussian bumps.
+
+    .. math:: \phi_k(s) = \exp(-r_k^2 / 2), \qquad r_k = (s - c_k) / w
+
+    Args:
+        size: the number of centres, K, equispaced on [0, 1].
+        width: w; by default the distance of two centres.
+
+    Example:
+        >>> GaussianRBF(3)(torch.tensor(0.5))
+        tensor([0.6065, 1.0000, 0.6065])
+    """
+
+    def _evaluate(self, s: Tensor, side: Side) -> Tensor:
+        return torch.exp(-0.5 * self._radius(s).square())
+
+    def degree_on(self, width: float) -> int:
+        return math.ceil(4 * width / self.width) + 30
+
+
+class MultiquadricRBF(_Radial):
+    r"""Multiquadrics: hyperbolas that open with the distance to their centre.
+
+    .. math:: \phi_k(s) = \sqrt{1 + r_k^2}, \qquad r_k = (s - c_k) / w
+
+    Args:
+        size: the number of centres, K, equispaced on [0, 1].
+        width: w; by default the distance of two centres.
+
+    Example:
+        >>> MultiquadricRBF(3)(torch.tensor(0.5))
+        tensor([1.4142, 1.0000, 1.4142])
+    """
+
+    def _evaluate(self, s: Tensor, side: Side) -> Tensor:
+        return torch.sqrt(1 + self._radius(s).square())
+
+    def degree_on(self, width: float) -> int:
+        return math.ceil(16 * width / self.width) + 40

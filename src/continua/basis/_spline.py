@@ -1,0 +1,112 @@
+"""B-splines on equal cells with clamped ends."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from continua._errors import ArgumentError
+
+from ._basis import Basis, Point, Side, check_count, equispaced
+from ._piecewise import locate
+
+
+class BSpline(Basis):
+    r"""Smooth piecewise polynomials: K B-splines of a given degree, clamped at both ends.
+
+    K - degree cells of equal width; the functions are non-negative, add up to one and have
+    degree - 1 continuous derivatives.
+
+    Args:
+        size: the number of functions, K > degree.
+        degree: of the polynomials on each cell; 3 is the cubic spline.
+
+    Example:
+        >>> BSpline(4)(torch.tensor(0.5))
+        tensor([0.1250, 0.3750, 0.3750, 0.1250])
+    """
+
+    _arguments = ("size", "degree")
+
+    def __init__(self, size: int, degree: int = 3):
+        check_count("the degree of a B-spline", degree, least=0)
+        check_count("the number of B-splines", size)
+        if size <= degree:
+            raise ArgumentError(
+                f"{size} B-splines of degree {degree} do not exist: "
+                f"use size >= {degree + 1} or degree <= {size - 1}"
+            )
+        self.degree = degree
+        cells = size - degree
+        # Knots in units of cells are integers, hence exact.
+        self._knots = [min(max(i - degree, 0), cells) for i in range(size + degree + 1)]
+        super().__init__(
+            size,
+            breakpoints=equispaced(cells + 1),
+            nodes=map(Point, greville(self._knots, degree)),
+        )
+
+    def _evaluate(self, s: Tensor, side: Side) -> Tensor:
+        p = self.degree
+        cell, xi = locate(self.breakpoints, s, side)
+        knots = torch.tensor(self._knots, dtype=s.dtype, device=s.device)
+        at = cell + xi  # s in units of cells, held at the ends
+        span = cell + p
+        left = [at - knots[span + 1 - j] for j in range(p + 1)]
+        right = [knots[span + j] - at for j in range(p + 1)]
+        values = [torch.ones_like(at) + 0 * at]
+        for j in range(1, p + 1):  # Cox and de Boor, one degree at a time
+            carried = torch.zeros_like(at)
+            for r in range(j):
+                share = values[r] / (right[r + 1] + left[j - r])
+                values[r] = carried + right[r + 1] * share
+                carried = left[j - r] * share
+            values.append(carried)
+        where = cell.unsqueeze(-1) + torch.arange(p + 1, device=s.device)  # [..., p + 1]
+        empty = torch.zeros(*s.shape, self.size, dtype=s.dtype, device=s.device)
+        return empty.scatter(-1, where, torch.stack(values, -1))
+
+    def degree_on(self, width: float) -> int:
+        return self.degree
+
+    @classmethod
+    def of_size(cls, size: int) -> BSpline:
+        return cls(size, degree=min(3, size - 1))
+
+    def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
+        check_count("factor", factor)
+        p, cells = self.degree, self.size - self.degree
+        knots = [factor * knot for knot in self._knots]
+        matrix = torch.eye(self.size, dtype=torch.float64)
+        for new in range(factor * cells):
+            if new % factor:
+                knots, insertion = insert_knot(knots, p, new)
+                matrix = insertion @ matrix
+        return BSpline(factor * cells + p, p), matrix
+
+
+def greville(knots: list[int], degree: int) -> list[float]:
+    """The depths in [0, 1] at which the B-splines interpolate well: averages of their knots."""
+    size, cells = len(knots) - degree - 1, knots[-1]
+    if degree == 0:
+        return [(2 * k + 1) / (2 * cells) for k in range(size)]
+    return [sum(knots[k + 1 : k + degree + 1]) / (degree * cells) for k in range(size)]
+
+
+def insert_knot(knots: list[int], degree: int, new: int) -> tuple[list[int], Tensor]:
+    """Boehm's knot insertion: the longer knot vector, and the map of the coefficients."""
+    size = len(knots) - degree - 1
+    span = max(i for i, knot in enumerate(knots) if knot <= new)
+    matrix = torch.zeros(size + 1, size, dtype=torch.float64)
+    for i in range(size + 1):
+        if i <= span - degree:
+            alpha = 1.0
+        elif i > span:
+            alpha = 0.0
+        else:
+            alpha = (new - knots[i]) / (knots[i + degree] - knots[i])
+        if alpha > 0:
+            matrix[i, i] += alpha
+        if alpha < 1:
+            matrix[i, i - 1] += 1 - alpha
+    return [*knots[: span + 1], new, *knots[span + 1 :]], matrix

@@ -1,0 +1,27 @@
+"""Fields: any module as a function of depth."""
+
+from ._binding import Binding, values_at
+from ._expansion import BasisChoice, Expansion, expand, non_negative
+from ._field import Field
+from ._initial import Init
+from ._patterns import choose, listed
+from ._sampling import Sampling, contract
+from ._tensors import copied, put, tensor
+
+__all__ = [
+    "BasisChoice",
+    "Binding",
+    "Expansion",
+    "Field",
+    "Init",
+    "Sampling",
+    "choose",
+    "contract",
+    "copied",
+    "expand",
+    "listed",
+    "non_negative",
+    "put",
+    "tensor",
+    "values_at",
+]

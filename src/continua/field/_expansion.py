@@ -1,0 +1,164 @@
+"""A module whose tensors are functions of depth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from continua._errors import ArgumentError, ModuleError
+from continua.basis import Basis
+
+from ._initial import Init, initial_stacks
+from ._patterns import choose
+from ._tensors import copied, put, tensor_names
+
+BasisChoice = Basis | Mapping[str, Basis]
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Which tensors of a module are functions of depth, and in which basis.
+
+    The module keeps its tree and its names; an expanded tensor of shape `[...]` stands there as
+    a stack of K coefficients, `[K, ...]`.
+
+    Attributes:
+        weights: the basis of each trainable parameter. Frozen ones stay as they are.
+        state: the basis of each floating-point buffer that the module may write to.
+        carried: the integer buffers, which count on once per training forward.
+        aliases: for a tensor with several names, its further ones.
+        constraints: for state that must stay valid wherever it is read, how to make it so.
+    """
+
+    weights: dict[str, Basis]
+    state: dict[str, Basis]
+    carried: tuple[str, ...] = ()
+    aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    constraints: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+
+    @property
+    def bases(self) -> dict[str, Basis]:
+        """The basis of every expanded tensor, by name."""
+        return self.weights | self.state
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """All names of a tensor."""
+        return (name, *self.aliases.get(name, ()))
+
+
+def expand(
+    module: nn.Module,
+    basis: BasisChoice,
+    state_basis: BasisChoice | None = None,
+    init: Init = "copy",
+) -> tuple[nn.Module, Expansion]:
+    """A copy of the module with its tensors as coefficient stacks, and the record of them.
+
+    Args:
+        module: any module; it is not changed.
+        basis: of the parameters: one for all, or name patterns, of which the first match wins.
+        state_basis: of the floating-point buffers; None takes `basis`.
+        init: `"copy"`, the module's own values at every depth, or `"independent"`, a fresh draw
+            of `reset_parameters` at each node of the basis.
+    """
+    refuse_unsupported(module)
+    module = copied(module)
+    tensors, aliases = tensor_names(module)
+    weights = [n for n, t in tensors.items() if isinstance(t, nn.Parameter) and t.requires_grad]
+    buffers = {n: t for n, t in tensors.items() if not isinstance(t, nn.Parameter)}
+    state = [n for n, t in buffers.items() if _is_state(module, n, t)]
+
+    def every(names: list[str]) -> list[str]:
+        return [name for first in names for name in (first, *aliases.get(first, ()))]
+
+    if state_basis is None:
+        chosen = choose(basis, every([*weights, *state]), "tensor")
+    else:
+        chosen = choose(basis, every(weights), "parameter")
+        chosen |= choose(state_basis, every(state), "buffer")
+    for name in [*weights, *state]:
+        if not isinstance(chosen[name], Basis):
+            raise ArgumentError(f"{name!r} was given {chosen[name]!r}, which is not a basis")
+        for other in aliases.get(name, ()):
+            if chosen[other] != chosen[name]:
+                raise ArgumentError(
+                    f"{name!r} and {other!r} are the same tensor but were given "
+                    f"{chosen[name]} and {chosen[other]}; give both the same basis"
+                )
+
+    expansion = Expansion(
+        weights={n: chosen[n] for n in weights},
+        state={n: chosen[n] for n in state},
+        carried=tuple(
+            n for n, t in buffers.items() if not (t.is_floating_point() or t.is_complex())
+        ),
+        aliases=aliases,
+        constraints={n: rule for n in state if (rule := _constraint(module, n)) is not None},
+    )
+    stacks = initial_stacks(module, expansion.weights, expansion.state, init)
+    for name, stack in stacks.items():
+        put(module, expansion.names(name), stack)
+    return module, expansion
+
+
+def refuse_unsupported(module: nn.Module) -> None:
+    """One sentence for each kind of module that cannot be a function of depth."""
+    if not isinstance(module, nn.Module):
+        raise ModuleError(
+            f"a field is an nn.Module, not {type(module).__name__}; "
+            "wrap a function in a module, or derive from continua.Field"
+        )
+    for name, child in module.named_modules():
+        where = f"submodule {name!r}" if name else "the field"
+        if isinstance(child, LazyModuleMixin) and child.has_uninitialized_params():  # type: ignore[misc]
+            raise ModuleError(
+                f"{where} ({type(child).__name__}) is not initialised yet; "
+                "call the module once on a sample before wrapping it"
+            )
+        if isinstance(child, nn.RNNBase):
+            raise ModuleError(
+                f"{where} ({type(child).__name__}) keeps a second list of its weights, which "
+                f"cannot vary with depth; use {type(child).__name__}Cell"
+            )
+        if isinstance(child, torch.jit.ScriptModule):
+            raise ModuleError(
+                f"{where} is a TorchScript module, whose weights cannot be exchanged; "
+                "wrap the Python module"
+            )
+
+
+def _is_state(module: nn.Module, name: str, value: Tensor) -> bool:
+    """Whether a buffer is state: floating, saved with the module, and finite.
+
+    A table that the module rebuilds itself, or a mask of infinities, has no useful average.
+    """
+    path, _, key = name.rpartition(".")
+    return (
+        value.is_floating_point()
+        and key not in module.get_submodule(path)._non_persistent_buffers_set
+        and bool(value.isfinite().all())
+    )
+
+
+def _constraint(module: nn.Module, name: str) -> Callable[[Tensor], Tensor] | None:
+    path, _, key = name.rpartition(".")
+    if key == "running_var":
+        return non_negative
+    if isinstance(module.get_submodule(path), nn.utils.parametrizations._SpectralNorm):
+        return unit_length
+    return None
+
+
+def non_negative(values: Tensor) -> Tensor:
+    """A variance, wherever it is read."""
+    return values.clamp(min=0)
+
+
+def unit_length(values: Tensor) -> Tensor:
+    """The vectors of a power iteration, `[..., n]`, wherever they are read."""
+    return nn.functional.normalize(values, dim=-1)

@@ -1,0 +1,30 @@
+"""What is integrated."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class Field(nn.Module, ABC):
+    r"""A vector field that sees depth and input.
+
+    .. math:: \frac{dz}{ds} = f(s, z, x)
+
+    Any `nn.Module` that maps z to dz/ds can be handed to `ODEBlock` as it is; derive from `Field`
+    when the module also reads the depth or the block's input. Its parameters become functions of
+    depth like those of any other module.
+
+    Example:
+        >>> import torch
+        >>> import continua as ct
+        >>> class Decay(ct.Field):
+        ...     def forward(self, s, z, x):
+        ...         return s * (x - z)
+        >>> ct.ODEBlock(Decay(), solver=ct.Euler(steps=2))(torch.ones(1, 3))
+        tensor([[1., 1., 1.]])
+    """
+
+    @abstractmethod
+    def forward(self, s: Tensor, z: Tensor, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """dz/ds at depth s (a scalar tensor) and state z, for a block whose input was x."""

@@ -1,0 +1,46 @@
+"""Choices by name pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+from continua._errors import ArgumentError
+
+T = TypeVar("T")
+
+
+def choose(choice: T | Mapping[str, T], names: Iterable[str], what: str) -> dict[str, T]:
+    """One value per name: the same for all, or that of the first pattern which matches.
+
+    Args:
+        choice: a value, or a mapping from shell-style patterns to values.
+        names: the names to choose for.
+        what: what the names are, for the message: "tensor" or "block".
+    """
+    names = list(names)
+    if not isinstance(choice, Mapping):
+        return dict.fromkeys(names, choice)
+    for pattern in choice:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ArgumentError(
+                f"pattern {pattern!r} matches no {what}; the {what}s are: {listed(names)}"
+            )
+    chosen = {}
+    for name in names:
+        matching = [value for pattern, value in choice.items() if fnmatchcase(name, pattern)]
+        if not matching:
+            raise ArgumentError(
+                f"no pattern matches {what} {name!r}; add one, or '*' for all the rest "
+                f"(given: {listed(choice)})"
+            )
+        chosen[name] = matching[0]
+    return chosen
+
+
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Names for a message, the first few of them."""
+    names = [repr(name) for name in names]
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "none") + more

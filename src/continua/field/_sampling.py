@@ -1,0 +1,70 @@
+"""A basis at the evaluations of a solve, and the weights read there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from continua.basis import Basis, Point, least_squares, sample
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """A basis at E evaluations, each distinct row once.
+
+    Attributes:
+        rows: the distinct rows, `[R, K]`; None where every row picks a single coefficient, as
+            with buckets: then an index does the work of a product.
+        index: for each evaluation its row, or the coefficient it picks.
+        picks: the same as a tensor, `[E]`.
+        inverse: the pseudo-inverse `[K, E]` of all rows, which fits coefficients to values.
+    """
+
+    rows: Tensor | None
+    index: tuple[int, ...]
+    picks: Tensor
+    inverse: Tensor
+
+    @classmethod
+    def of(cls, basis: Basis, points: Sequence[Point]) -> Sampling:
+        """The basis at these points, in float64."""
+        phi = sample(basis, points)  # [E, K]
+        inverse = least_squares(phi, rcond=1e-7)
+        if bool(((phi == 0) | (phi == 1)).all()) and bool((phi.sum(1) == 1).all()):
+            picks = phi.argmax(1)
+            return cls(None, tuple(picks.tolist()), picks, inverse)
+        seen: dict[tuple[float, ...], int] = {}
+        index = tuple(seen.setdefault(tuple(row), len(seen)) for row in phi.tolist())
+        rows = torch.tensor(list(seen), dtype=torch.float64)
+        return cls(rows, index, torch.tensor(index), inverse)
+
+    def distinct(self, stack: Tensor) -> tuple[Tensor, ...]:
+        """The tensor at each row, without a copy where an index does: R tensors of `[...]`."""
+        return (stack if self.rows is None else contract(self.rows, stack)).unbind(0)
+
+    def every(self, stack: Tensor) -> Tensor:
+        """The tensor at each evaluation, in memory of its own: `[E, ...]`."""
+        return (stack if self.rows is None else contract(self.rows, stack)).index_select(
+            0, self.picks
+        )
+
+
+def contract(rows: Tensor, stack: Tensor) -> Tensor:
+    """`[R, K]` times `[K, ...]`, in the precision and memory layout of the stack."""
+    rows = rows.to(stack.dtype)
+    if stack.dim() == 5 and not stack.is_contiguous():
+        # A stack of channels-last kernels stays one, or each convolution would convert again.
+        inner = stack.permute(0, 1, 3, 4, 2)
+        return contract(rows, inner.contiguous()).permute(0, 1, 4, 2, 3)
+    device = stack.device.type
+    if torch.is_autocast_enabled(device):
+        with torch.autocast(device, enabled=False):
+            return _product(rows, stack)
+    return _product(rows, stack)
+
+
+def _product(rows: Tensor, stack: Tensor) -> Tensor:
+    return (rows @ stack.reshape(len(stack), -1)).reshape(len(rows), *stack.shape[1:])

@@ -1,0 +1,66 @@
+"""The named tensors of a module: finding, reading and exchanging them."""
+
+from __future__ import annotations
+
+import copy
+
+from torch import Tensor, nn
+
+from continua._errors import ModuleError
+
+
+def slot(module: nn.Module, name: str) -> tuple[dict[str, Tensor | None], str]:
+    """The registry that holds a named parameter or buffer, and its key there.
+
+    Writing to the registry exchanges the tensor for the next call of the module, plain tensors
+    for parameters included: what `torch.func.functional_call` does, without its bookkeeping.
+    """
+    path, _, key = name.rpartition(".")
+    owner = module.get_submodule(path)
+    return (owner._parameters if key in owner._parameters else owner._buffers), key  # type: ignore[return-value]
+
+
+def tensor(module: nn.Module, name: str) -> Tensor:
+    """The named parameter or buffer."""
+    registry, key = slot(module, name)
+    value = registry[key]
+    assert value is not None
+    return value
+
+
+def put(module: nn.Module, names: tuple[str, ...], value: Tensor) -> None:
+    """Set a tensor of the module under all its names, keeping its kind and `requires_grad`."""
+    old = tensor(module, names[0])
+    if isinstance(old, nn.Parameter) and not isinstance(value, nn.Parameter):
+        value = nn.Parameter(value.detach(), requires_grad=old.requires_grad)
+    for name in names:
+        registry, key = slot(module, name)
+        registry[key] = value
+
+
+def tensor_names(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, tuple[str, ...]]]:
+    """Every parameter and buffer under its first name, and the further names of tied ones."""
+    first: dict[int, str] = {}
+    tensors: dict[str, Tensor] = {}
+    aliases: dict[str, tuple[str, ...]] = {}
+    for name, value in (
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ):
+        known = first.setdefault(id(value), name)
+        if known == name:
+            tensors[name] = value
+        else:
+            aliases[known] = (*aliases.get(known, ()), name)
+    return tensors, aliases
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A deep copy, or a sentence on why there is none."""
+    try:
+        return copy.deepcopy(module)
+    except (RuntimeError, TypeError) as error:
+        raise ModuleError(
+            f"{type(module).__name__} cannot be copied ({error}); if it uses the old "
+            "torch.nn.utils.weight_norm, use torch.nn.utils.parametrizations.weight_norm"
+        ) from error

@@ -1,0 +1,17 @@
+from ._runge_kutta import RungeKutta
+from ._tableau import Tableau
+
+
+class Heun(RungeKutta):
+    """Heun's method, the explicit trapezoidal rule, order 2.
+
+    Args:
+        steps: how many equal steps the span is cut into.
+    """
+
+    tableau = Tableau(
+        c=[0, 1],
+        a=[[], [1]],
+        dense=[[1, "-1/2"], [0, "1/2"]],
+        order=2,
+    )

@@ -1,0 +1,17 @@
+from ._runge_kutta import RungeKutta
+from ._tableau import Tableau
+
+
+class Midpoint(RungeKutta):
+    """The explicit midpoint method, order 2.
+
+    Args:
+        steps: how many equal steps the span is cut into.
+    """
+
+    tableau = Tableau(
+        c=[0, "1/2"],
+        a=[[], ["1/2"]],
+        dense=[[1, -1], [0, 1]],
+        order=2,
+    )

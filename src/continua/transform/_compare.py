@@ -1,0 +1,163 @@
+"""What a change of basis kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from continua._errors import ArgumentError
+from continua.basis import Basis, quadrature
+from continua.field import listed, tensor
+
+from ._blocks import blocks
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a model is.
+
+    Attributes:
+        parameters: trainable and frozen scalars, the coefficients of all blocks among them.
+        state: scalars of the floating-point buffers that are saved with it.
+        bytes: of both together.
+        evaluations: calls of the fields of all blocks in one forward.
+    """
+
+    parameters: int
+    state: int
+    bytes: int
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class TensorChange:
+    """One function of depth before and after.
+
+    Attributes:
+        name: of the tensor in the model.
+        kind: `"weight"` or `"state"`.
+        source: its basis before.
+        target: its basis after.
+        error: the L2 norm over depth of the difference, relative to that of the source.
+    """
+
+    name: str
+    kind: str
+    source: Basis
+    target: Basis
+    error: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models that differ by a change of basis; `print` shows it as a table."""
+
+    source: Size
+    target: Size
+    tensors: tuple[TensorChange, ...]
+
+    def __str__(self) -> str:
+        rows = [("", "source", "target", "ratio")]
+        for label in ("parameters", "state", "bytes", "evaluations"):
+            a, b = getattr(self.source, label), getattr(self.target, label)
+            rows.append((label, f"{a:,}", f"{b:,}", f"{b / a:.3f}" if a else "-"))
+        changes = [("tensor", "source", "target", "relative L2 error")]
+        changes += [
+            (change.name, repr(change.source), repr(change.target), f"{change.error:.3e}")
+            for change in self.tensors
+        ]
+        return table(rows) + "\n\n" + table(changes)
+
+
+def compare(source: nn.Module, target: nn.Module) -> Comparison:
+    """Parameters, bytes, and the relative L2 error of each function of depth.
+
+    Args:
+        source: a model that contains ODE blocks.
+        target: the same model after `compress` or `refine`.
+
+    Example:
+        >>> import continua as ct
+        >>> block = ct.ODEBlock(nn.Linear(2, 2), ct.PiecewiseConstant(4), ct.Euler(steps=4))
+        >>> print(ct.compare(block, ct.compress(block, ct.PiecewiseConstant(2))))
+                     source  target  ratio
+        parameters       24      12  0.500
+        state             0       0      -
+        bytes            96      48  0.500
+        evaluations       4       4  1.000
+        <BLANKLINE>
+        tensor                source                target  relative L2 error
+        weight  PiecewiseConstant(4)  PiecewiseConstant(2)          0.000e+00
+        bias    PiecewiseConstant(4)  PiecewiseConstant(2)          0.000e+00
+    """
+    before, after = blocks(source), blocks(target)
+    if before.keys() != after.keys():
+        raise ArgumentError(
+            f"the models have different blocks: {listed(before)} and {listed(after)}"
+        )
+    changes = []
+    for name, a in before.items():
+        b = after[name]
+        if a.expansion.bases.keys() != b.expansion.bases.keys():
+            raise ArgumentError(f"block {name!r} has different tensors in the two models")
+        for key, basis in a.expansion.bases.items():
+            other = b.expansion.bases[key]
+            old, new = tensor(a.field, key), tensor(b.field, key)
+            if old.shape[1:] != new.shape[1:]:
+                raise ArgumentError(
+                    f"{key!r} of block {name!r} has shape {list(old.shape[1:])} in one model "
+                    f"and {list(new.shape[1:])} in the other"
+                )
+            error = relative_error(basis, old, other, new)
+            kind = "weight" if key in a.expansion.weights else "state"
+            full = f"{name}.{key}" if name else key
+            changes.append(TensorChange(full, kind, basis, other, error))
+    return Comparison(size(source), size(target), tuple(changes))
+
+
+def size(model: nn.Module) -> Size:
+    """How large a model is."""
+    parameters = list(model.parameters())
+    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    state = {
+        t.data_ptr(): t
+        for name, t in model.state_dict().items()
+        if name not in names and isinstance(t, Tensor) and t.is_floating_point()
+    }
+    held = [*parameters, *state.values()]
+    return Size(
+        parameters=sum(p.numel() for p in parameters),
+        state=sum(t.numel() for t in state.values()),
+        bytes=sum(t.numel() * t.element_size() for t in held),
+        evaluations=sum(len(b.solver.stages(b.span)) for b in blocks(model).values()),
+    )
+
+
+def relative_error(source: Basis, old: Tensor, target: Basis, new: Tensor) -> float:
+    """The L2 norm over depth of the difference of two expansions, relative to the first."""
+    s, w = quadrature(source, target)
+    root = w.sqrt()[:, None]
+    both = torch.cat([root * source(s), -root * target(s)], 1)  # [Q, K + K']
+    # The triangular factor has the same norms as all Gauss points, on far fewer rows.
+    r = torch.linalg.qr(both, mode="r").R
+    wide = torch.promote_types(old.dtype, torch.float64)
+    a = old.detach().cpu().to(wide).reshape(source.size, -1)
+    b = new.detach().cpu().to(wide).reshape(target.size, -1)
+    difference = (r.to(wide) @ torch.cat([a, b])).norm()
+    norm = (r[:, : source.size].to(wide) @ a).norm()
+    return float(difference / norm) if norm > 0 else float(difference)
+
+
+def table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Columns padded to equal width: the first to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )

@@ -1,0 +1,158 @@
+"""A plain torch module in place of each block."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from continua._errors import ModuleError
+from continua.block import ODEBlock
+from continua.field import Field, put, tensor
+
+from ._blocks import blocks
+
+
+def unroll(model: nn.Module) -> nn.Module:
+    """The same network as a plain torch module, with no continua inside.
+
+    Each block becomes a `torch.fx.GraphModule`: one copy of its field per distinct depth, with
+    the weights read there, and the solver's sums between them. The result computes what the
+    model computes, trains like any residual network (batch norm keeps statistics per copy), and
+    can be saved, compiled or exported by whatever takes a torch module.
+
+    Args:
+        model: any module that contains ODE blocks; it is not changed.
+
+    Example:
+        >>> import continua as ct
+        >>> block = ct.ODEBlock(nn.Linear(2, 2), ct.PiecewiseConstant(2), ct.Euler(steps=2))
+        >>> print(ct.unroll(block).code.strip())
+        def forward(self, input):
+            input_1 = input
+            stage0 = self.stage0(input_1)
+            add = torch.add(input_1, stage0, alpha = 0.5);  input_1 = stage0 = None
+            stage1 = self.stage1(add)
+            add_1 = torch.add(add, stage1, alpha = 0.5);  add = stage1 = None
+            return add_1
+    """
+    plain = {id(block): _plain(block) for block in blocks(model).values()}
+    if isinstance(model, ODEBlock):
+        return plain[id(model)]
+    # The memo of the copy holds the plain modules in the blocks' place.
+    return _without_our_classes(copy.deepcopy(model, dict(plain)))
+
+
+def _plain(block: ODEBlock) -> nn.Module:
+    modules, names = _stages(block)
+    attributes: dict[str, nn.Module | Tensor] = dict(modules)
+    graph = fx.Graph()
+    state, further = _inputs(graph, block.field)
+    x = z = state
+    h = (block.span[1] - block.span[0]) / block.solver.steps
+    tableau = block.solver.tableau
+    for n in range(block.solver.steps):
+        ks: list[fx.Node] = []
+        for row in tableau.a:
+            at = n * tableau.stages + len(ks)
+            z_i = _sum(graph, z, ks, [h * float(a) for a in row])
+            arguments: tuple[fx.Node, ...] = (z_i,)
+            if isinstance(block.field, Field):
+                attributes[f"depth{at}"] = block._depths[at].clone()
+                arguments = (graph.get_attr(f"depth{at}"), z_i, x)
+            ks.append(graph.call_module(names[at], arguments, further))
+        z = _sum(graph, z, ks, [h * float(b) for b in tableau.b])
+    graph.output(z)
+    return fx.GraphModule(attributes, graph, class_name="Unrolled").train(block.training)
+
+
+def _sum(graph: fx.Graph, z: fx.Node, ks: Sequence[fx.Node], weights: Sequence[float]) -> fx.Node:
+    for k, w in zip(ks, weights, strict=False):
+        if w:
+            z = graph.call_function(torch.add, (z, k), {"alpha": w})
+    return z
+
+
+def _inputs(graph: fx.Graph, field: nn.Module) -> tuple[fx.Node, dict[str, Any]]:
+    """The state as the first input, and whatever else the field's forward takes, by name."""
+    parameters = list(inspect.signature(field.forward).parameters.values())
+    own = 3 if isinstance(field, Field) else 1
+    state = graph.placeholder(parameters[own - 2].name if own == 3 else parameters[0].name)
+    further = {
+        p.name: graph.placeholder(p.name, default_value=p.default)
+        for p in parameters[own:]
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }
+    return state, further
+
+
+def _stages(block: ODEBlock) -> tuple[dict[str, nn.Module], list[str]]:
+    """The field at each distinct depth, by name, and the name for each evaluation.
+
+    Weights that several depths read in common stay one tensor.
+    """
+    expansion, samplings = block.expansion, block._samplings()
+    read: dict[str, list[Tensor]] = {}
+    for name, basis in expansion.bases.items():
+        values = samplings[basis].distinct(tensor(block.field, name).detach())
+        rule = expansion.constraints.get(name, torch.clone)
+        fresh = [rule(value).clone() for value in values]
+        old = tensor(block.field, name)
+        if isinstance(old, nn.Parameter):
+            fresh = [nn.Parameter(value, old.requires_grad) for value in fresh]
+        read[name] = fresh
+    counters = {id(tensor(block.field, name)) for name in expansion.carried}
+    expanded = {id(tensor(block.field, name)) for name in expansion.bases}
+    everything = [*block.field.parameters(), *block.field.buffers()]
+    shared = {id(t): t for t in everything if id(t) not in counters | expanded}
+    hollow = {
+        id(tensor(block.field, name)): read[name][0] for name in expansion.bases
+    }  # so that no stack is copied only to be replaced
+
+    modules: dict[str, nn.Module] = {}
+    known: dict[tuple[int, ...], str] = {}
+    names = []
+    for at in range(len(block._depths)):
+        key = tuple(sampling.index[at] for sampling in samplings.values())
+        if key not in known:
+            known[key] = f"stage{len(known)}"
+            module = copy.deepcopy(block.field, {**shared, **hollow})
+            for name, basis in expansion.bases.items():
+                put(module, expansion.names(name), read[name][samplings[basis].index[at]])
+            modules[known[key]] = _traced(module) if _is_ours(module) else module
+        names.append(known[key])
+    return modules, names
+
+
+def _is_ours(module: nn.Module) -> bool:
+    return isinstance(module, Field) or type(module).__module__.partition(".")[0] == "continua"
+
+
+def _without_our_classes(model: nn.Module) -> nn.Module:
+    if _is_ours(model):
+        return _traced(model)
+    for name, child in model.named_children():
+        setattr(model, name, _without_our_classes(child))
+    return model
+
+
+class _Tracer(fx.Tracer):
+    """Looks into continua's own classes and into nothing else."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return not _is_ours(m)
+
+
+def _traced(module: nn.Module) -> nn.Module:
+    try:
+        graph = _Tracer().trace(module)
+    except Exception as error:
+        raise ModuleError(
+            f"{type(module).__name__} cannot be written out as a graph ({error}); "
+            "a field that is unrolled may not branch on values"
+        ) from error
+    return fx.GraphModule(module, graph, class_name=type(module).__name__).train(module.training)
