@@ -19,6 +19,7 @@ from continua.field import (
     Field,
     Init,
     Sampling,
+    autocasting,
     copied,
     expand,
     put,
@@ -254,7 +255,7 @@ class ODEBlock(nn.Module):
 
     def _start(self, x: Tensor) -> Tensor:
         # Under autocast the field may compute in half precision; the sum of its steps may not.
-        if torch.is_autocast_enabled(x.device.type) and x.dtype in (torch.float16, torch.bfloat16):
+        if autocasting(x.device) and x.dtype in (torch.float16, torch.bfloat16):
             return x.float()
         return x
 
@@ -304,7 +305,7 @@ class ODEBlock(nn.Module):
             )
         if (
             weight is not None
-            and not torch.is_autocast_enabled(x.device.type)
+            and not autocasting(x.device)
             and weight.dtype.is_floating_point
             and x.dtype != weight.dtype
             and x.dtype.is_floating_point

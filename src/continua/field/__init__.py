@@ -5,7 +5,7 @@ from ._expansion import BasisChoice, Expansion, expand, non_negative
 from ._field import Field
 from ._initial import Init
 from ._patterns import choose, listed
-from ._sampling import Sampling, contract
+from ._sampling import Sampling, autocasting, contract
 from ._tensors import copied, put, tensor
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Field",
     "Init",
     "Sampling",
+    "autocasting",
     "choose",
     "contract",
     "copied",

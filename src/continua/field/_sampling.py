@@ -59,11 +59,16 @@ def contract(rows: Tensor, stack: Tensor) -> Tensor:
         # A stack of channels-last kernels stays one, or each convolution would convert again.
         inner = stack.permute(0, 1, 3, 4, 2)
         return contract(rows, inner.contiguous()).permute(0, 1, 4, 2, 3)
-    device = stack.device.type
-    if torch.is_autocast_enabled(device):
-        with torch.autocast(device, enabled=False):
+    if autocasting(stack.device):
+        with torch.autocast(stack.device.type, enabled=False):
             return _product(rows, stack)
     return _product(rows, stack)
+
+
+def autocasting(device: torch.device) -> bool:
+    """Whether automatic mixed precision is on for this device."""
+    available = device.type != "meta" and torch.amp.is_autocast_available(device.type)
+    return available and torch.is_autocast_enabled(device.type)
 
 
 def _product(rows: Tensor, stack: Tensor) -> Tensor:

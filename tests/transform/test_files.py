@@ -1,0 +1,201 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import continua as ct
+from nets import Net, make_net, make_pair, not_a_model, scrambled
+
+
+def assert_same(model, other):
+    a, b = model.state_dict(), other.state_dict()
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) and a[name].dtype == b[name].dtype for name in a)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    torch.manual_seed(0)
+    model = ct.build(Net, width=5, basis=ct.PiecewiseConstant(4), solver=ct.Euler(steps=4))
+    scrambled(model.block)
+    ct.save(model, tmp_path / "model")
+    return tmp_path / "model", model
+
+
+def test_round_trip(saved):
+    folder, model = saved
+    assert {path.name for path in folder.iterdir()} == {"model.safetensors", "config.json"}
+    loaded = ct.load(folder)
+    assert_same(model, loaded)
+    assert not loaded.training
+    x = torch.randn(4, 3)
+    assert torch.equal(loaded(x), model.eval()(x))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ct.refine,
+        lambda m: ct.compress(m, ct.Fourier(1), solver=ct.RK38(steps=3)),
+        lambda m: ct.compress(m, ct.BSpline(4, degree=2), state_basis=ct.PiecewiseLinear(3)),
+        lambda m: ct.compress(m, {"*": {"*.weight": ct.GaussianRBF(3), "*": ct.Legendre(2)}}),
+        lambda m: m.double(),
+        lambda m: m.to(torch.bfloat16),
+    ],
+)
+def test_changed_models_are_saved_as_they_are(saved, tmp_path, change):
+    changed = change(saved[1])
+    ct.save(changed, tmp_path / "changed")
+    loaded = ct.load(tmp_path / "changed")
+    assert_same(changed, loaded)
+    assert loaded.block.solver == changed.block.solver
+    assert loaded.block.expansion.bases == changed.block.expansion.bases
+    x = torch.randn(4, 3).to(changed.stem.weight.dtype)
+    assert torch.equal(loaded(x), changed.eval()(x))
+    ct.save(loaded, tmp_path / "again")
+    assert_same(loaded, ct.load(tmp_path / "again"))
+
+
+def test_a_factory_function_a_factory_given_late_and_several_blocks(tmp_path):
+    assert_same(m := ct.build(make_net, width=4), ct.load(ct.save(m, tmp_path / "a")))
+    model = make_pair(4)
+    assert_same(model, ct.load(ct.save(model, tmp_path / "b", make_pair, {"width": 4})))
+
+
+def test_tied_tensors(tmp_path):
+    model = ct.build(Net, tied=True)
+    loaded = ct.load(ct.save(model, tmp_path))
+    assert loaded.head.weight is loaded.other_head.weight
+    assert_same(model, loaded)
+
+
+def test_saving_over_an_older_model(saved):
+    folder, model = saved
+    (folder / "notes.txt").write_text("mine")
+    ct.save(ct.refine(model), folder)
+    assert ct.load(folder).block.solver.steps == 8
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_a_failed_write_leaves_the_older_model(saved, monkeypatch):
+    folder, model = saved
+
+    def full(fd):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ct.FileError, match="No space left"):
+        ct.save(ct.refine(model), folder)
+    monkeypatch.undo()
+    assert {path.name for path in folder.iterdir()} == {"model.safetensors", "config.json"}
+    assert_same(ct.load(folder), model)
+
+
+def test_loads_in_a_fresh_process(saved):
+    folder, model = saved
+    code = (
+        f"import continua as ct, torch; m = ct.load({str(folder)!r}); torch.manual_seed(5); "
+        "print(m(torch.randn(2, 3)).double().sum().item())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": ""},
+    )  # fmt: skip
+    torch.manual_seed(5)
+    expected = model.eval()(torch.randn(2, 3)).double().sum().item()
+    assert float(done.stdout) == pytest.approx(expected, rel=1e-5)
+
+
+def edit(folder, **changes):
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config |= changes
+    path.write_text(json.dumps(config))
+
+
+def cut(path, share):
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+
+
+def recipe(name, **arguments):
+    return {"name": name, "arguments": arguments}
+
+
+DAMAGE = {
+    "newer format": (lambda f: edit(f, format=99), "format 99, newer than 1"),
+    "not ours": (lambda f: (f / "config.json").write_text("[]"), "no format number"),
+    "cut weights": (lambda f: cut(f / "model.safetensors", 0.5), "was cut"),
+    "empty weights": (lambda f: cut(f / "model.safetensors", 0), "has 0 bytes"),
+    "cut config": (lambda f: cut(f / "config.json", 0.5), "cannot be read"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "does not exist, though"),
+    "no config": (lambda f: (f / "config.json").unlink(), "does not exist; a saved model"),
+    "flipped bit": (
+        lambda f: (f / "model.safetensors").write_bytes(
+            (f / "model.safetensors").read_bytes()[:-1] + b"\x01"
+        ),
+        "checksum",
+    ),
+    "unknown class": (lambda f: edit(f, factory=recipe("nets:Gone")), "'nets:Gone' cannot be"),
+    "unknown module": (lambda f: edit(f, factory=recipe("no_such:Net")), "no_such"),
+    "not a factory": (
+        lambda f: edit(f, factory=recipe("nets:not_a_model", command="rm")),
+        "neither an nn.Module class nor",
+    ),
+    "a system call": (lambda f: edit(f, factory=recipe("os:system", command="x")), "neither"),
+    "other width": (
+        lambda f: edit(f, factory=recipe("nets:Net", width=7)),
+        r"has shape \[5\], the model needs \[7\]|has shape",
+    ),
+    "wrong argument": (lambda f: edit(f, factory=recipe("nets:Net", depth=7)), "depth"),
+    "failing class": (lambda f: edit(f, factory=recipe("nets:Broken")), "no such data set"),
+    "other blocks": (lambda f: edit(f, blocks={}), "its factory makes 'block'"),
+    "no factory": (lambda f: edit(f, factory={}), "lacks the entry 'name'"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_files_are_named(saved, damage):
+    folder, _ = saved
+    spoil, match = DAMAGE[damage]
+    spoil(folder)
+    with pytest.raises(ct.FileError, match=match) as caught:
+        ct.load(folder)
+    assert str(folder) in str(caught.value)
+
+
+def test_unknown_basis_in_a_file(saved):
+    folder, _ = saved
+    config = json.loads((folder / "config.json").read_text())
+    config["blocks"]["block"]["bases"]["1.weight"]["type"] = "Wavelet"
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ct.FileError, match=r"unknown basis 'Wavelet'"):
+        ct.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda p: ct.save(make_pair(3), p), "how to make this Sequential again is not known"),
+        (lambda p: ct.build(lambda width=3: nn.Tanh()), "top level of a module"),
+        (lambda p: ct.build(not_a_model, command="x"), "neither an nn.Module class nor"),
+        (lambda p: ct.build(Net, depth=3), "unexpected keyword argument 'depth'|got an unexpected"),
+        (lambda p: ct.build(Net, width=torch.ones(3)), "JSON cannot hold"),
+        (lambda p: ct.load(p / "nowhere"), "does not exist"),
+    ],
+)
+def test_refusals(tmp_path, make, match):
+    with pytest.raises(ct.ContinuaError, match=match):
+        make(tmp_path)
+
+
+def test_an_unwritable_place(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ct.FileError, match="cannot write to"):
+        ct.save(ct.build(Net), tmp_path / "file")
