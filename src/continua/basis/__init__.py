@@ -62,7 +62,7 @@ def basis_from_config(config: Mapping[str, Any]) -> Basis:
     """The basis that `Basis.config` described."""
     arguments = dict(config)
     name = arguments.pop("type", None)
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise ArgumentError(f"unknown basis {name!r}; known are {', '.join(FAMILIES)}")
     try:
         return FAMILIES[name](**arguments)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
@@ -66,7 +68,7 @@ class Basis(ABC):
         """
         s = torch.as_tensor(s)
         if not s.is_floating_point():
-            if s.dtype in (torch.bool, torch.complex64, torch.complex128):
+            if s.dtype == torch.bool or s.is_complex():
                 raise ArgumentError(f"a depth is a real number, not {s.dtype}")
             s = s.to(torch.get_default_dtype())
         if side not in ("left", "right"):
@@ -104,7 +106,7 @@ class Basis(ABC):
         """
 
     def config(self) -> dict[str, Any]:
-        """The family and its arguments, ready for JSON; `from_config` is the inverse."""
+        """The family and its arguments, ready for JSON; `basis_from_config` is the inverse."""
         return {"type": type(self).__name__} | {n: getattr(self, n) for n in self._arguments}
 
     @cached_property
@@ -127,7 +129,9 @@ class Basis(ABC):
         # A breakpoint rounded to half precision must still be that breakpoint.
         exact = torch.tensor(self.breakpoints, dtype=torch.float32, device=s.device)
         hit = s.unsqueeze(-1) == exact.to(s.dtype)  # [..., breakpoints]
-        return torch.where(hit.any(-1), exact[hit.int().argmax(-1)], s.to(torch.float32))
+        wide = s.to(torch.float32)
+        shift = torch.where(hit.any(-1), exact[hit.int().argmax(-1)] - wide, 0.0)
+        return wide + shift.detach()  # the shift is a constant: s keeps its derivative
 
 
 def sample(basis: Basis, points: Sequence[Point]) -> Tensor:
@@ -151,6 +155,16 @@ def check_count(name: str, value: int, least: int = 1) -> int:
     if value < least:
         raise ArgumentError(f"{name} must be at least {least}, got {value}")
     return value
+
+
+def check_positive(name: str, value: object) -> float:
+    """The value as a float, if it is a positive number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ArgumentError(f"{name} is a number, not {value!r}")
+    number = float(value)
+    if not (math.isfinite(number) and number > 0):
+        raise ArgumentError(f"{name} is positive, not {value!r}")
+    return number
 
 
 def equispaced(count: int) -> tuple[float, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -62,8 +63,16 @@ def _projection(source: Basis, target: Basis) -> Tensor:
     s, w = quadrature(source, target)
     root = w.sqrt()[:, None]
     # Least squares on the Gauss points: the normal equations would square the condition.
-    solved = torch.linalg.lstsq(root * target(s), root * source(s), driver="gelsd")
-    coefficients: Tensor = solved.solution
+    return _solved(root * target(s), root * source(s))
+
+
+def _solved(phi: Tensor, values: Tensor) -> Tensor:
+    """The least-squares coefficients `[K, ...]` of values `[P, ...]`.
+
+    Never by way of an inverse: the coefficients of a family such as the monomials are poor in
+    digits, and still their function is not.
+    """
+    coefficients: Tensor = torch.linalg.lstsq(phi, values, driver="gelsd").solution
     return coefficients
 
 
@@ -107,22 +116,24 @@ def interpolation(source: Basis, target: Basis) -> Tensor:
         tensor([[0.7500, 0.2500],
                 [0.2500, 0.7500]], dtype=torch.float64)
     """
-    inverse = least_squares(sample(target, target.nodes))
-    return inverse @ sample(source, target.nodes)
+    functions, values = sample(target, target.nodes), sample(source, target.nodes)
+    if torch.equal(functions, torch.eye(target.size, dtype=torch.float64)):
+        return values
+    return _solved(functions, values)
 
 
-def least_squares(phi: Tensor, rcond: float | None = None) -> Tensor:
+def least_squares(phi: Tensor, rcond: float) -> Tensor:
     """The pseudo-inverse `[K, P]` of the values `[P, K]` of a basis at P points.
 
     Singular values below `rcond` times the largest count as zero.
     """
-    if rcond is None:
-        rcond = max(phi.shape) * torch.finfo(phi.dtype).eps
     if torch.equal(phi, torch.eye(*phi.shape, dtype=phi.dtype)):
         return phi.T.contiguous()
-    inverse = torch.linalg.pinv(phi, rtol=rcond)
+    inverse: Tensor = torch.linalg.pinv(phi, rtol=rcond)
     # Rounding leaves 1e-17 where the exact inverse has zeros; zeros keep coefficients apart.
-    return torch.where(inverse.abs() < 1e-14 * inverse.abs().max(), 0.0, inverse)
+    noise = inverse.abs() < 1e-14 * inverse.abs().max()
+    unseen = (phi == 0).all(0)  # functions that are zero at every point
+    return inverse.masked_fill(noise | unseen[:, None], 0.0)
 
 
 def fit(
@@ -153,7 +164,14 @@ def fit(
         >>> fit(PiecewiseConstant(3), [0.1, 0.2], torch.tensor([1.0, 3.0]), torch.zeros(3))
         tensor([2., 0., 0.])
     """
+    if isinstance(s, Tensor) and s.dim() != 1:
+        raise ShapeError(f"the depths of a fit are a list of numbers, not of shape {list(s.shape)}")
+    if not (values.is_floating_point() or values.is_complex()):
+        raise ShapeError(f"the values of a fit are floating-point, not {values.dtype}")
     points = [p if isinstance(p, Point) else Point(float(p)) for p in s]
+    for depth, _ in points:
+        if not math.isfinite(depth):
+            raise ArgumentError(f"a depth is a finite number, not {depth!r}")
     if values.shape[:1] != (len(points),):
         raise ShapeError(
             f"{len(points)} depths need values of shape [{len(points)}, ...], "
@@ -162,7 +180,8 @@ def fit(
     if not points:
         raise ArgumentError("a fit needs at least one depth")
     phi = sample(basis, points)
-    eps = torch.finfo(values.dtype).eps
+    # Half precision would call most singular values zero; its digits say nothing of the points.
+    eps = torch.finfo(torch.promote_types(values.dtype, torch.float32)).eps
     inverse = least_squares(phi, rcond=max(phi.shape) * eps)
     v = values.to(torch.promote_types(values.dtype, torch.float64)).reshape(len(points), -1)
     if prior is None:

@@ -7,9 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from continua._errors import ArgumentError
-
-from ._basis import Basis, Point, Side, check_count, padding
+from ._basis import Basis, Point, Side, check_count, check_positive, padding
 
 
 class Fourier(Basis):
@@ -34,10 +32,8 @@ class Fourier(Basis):
 
     def __init__(self, order: int, period: float = 1.0):
         check_count("the order of a Fourier basis", order, least=0)
-        if not (math.isfinite(period) and period > 0):
-            raise ArgumentError(f"the period of a Fourier basis is positive, not {period!r}")
         self.order = order
-        self.period = float(period)
+        self.period = check_positive("the period of a Fourier basis", period)
         size = 2 * order + 1
         # Nodes within one period, or the interpolation would be singular.
         reach = min(1.0, self.period)

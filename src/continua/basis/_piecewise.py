@@ -22,7 +22,9 @@ def locate(breakpoints: tuple[float, ...], s: Tensor, side: Side) -> tuple[Tenso
     interior = torch.tensor(breakpoints[1:-1], dtype=s.dtype, device=s.device)
     cell = torch.searchsorted(interior, s.detach().contiguous(), right=side == "right")
     cells = len(breakpoints) - 1
-    return cell, (s * cells - cell).clamp(0, 1)
+    xi = s.clamp(0, 1) * cells - cell
+    # Rounding may put a breakpoint a last bit outside its cell, where a plain clamp has slope 0.
+    return cell, xi + (xi.clamp(0, 1) - xi).detach()
 
 
 class PiecewiseConstant(Basis):
@@ -143,7 +145,8 @@ class DiscontinuousLinear(Basis):
 
     @classmethod
     def of_size(cls, size: int) -> DiscontinuousLinear:
-        return cls(size if size < 2 else size - size % 2)
+        check_count("the number of functions", size, least=2)
+        return cls(size - size % 2)
 
     def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
         finer = DiscontinuousLinear(self.size * check_count("factor", factor))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from continua._errors import ArgumentError
 
-from ._basis import Basis, Point, Side, check_count, equispaced
+from ._basis import Basis, Point, Side, check_count, check_positive, equispaced
 
 
 class _Radial(Basis):
@@ -22,9 +22,7 @@ class _Radial(Basis):
         check_count("the number of centres", size)
         if width is None:
             width = 1 / (size - 1) if size > 1 else 1.0
-        if not (math.isfinite(width) and width > 0):
-            raise ArgumentError(f"the width of a radial function is positive, not {width!r}")
-        self.width = float(width)
+        self.width = check_positive("the width of a radial function", width)
         centres = equispaced(size) if size > 1 else (0.5,)
         super().__init__(size, nodes=map(Point, centres))
 

@@ -71,6 +71,7 @@ class BSpline(Basis):
 
     @classmethod
     def of_size(cls, size: int) -> BSpline:
+        check_count("the number of B-splines", size)
         return cls(size, degree=min(3, size - 1))
 
     def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:

@@ -41,7 +41,7 @@ def solver_from_config(config: Mapping[str, Any]) -> RungeKutta:
     """The solver that `Solver.config` described."""
     arguments = dict(config)
     name = arguments.pop("type", None)
-    if name not in SOLVERS:
+    if not isinstance(name, str) or name not in SOLVERS:
         raise ArgumentError(f"unknown solver {name!r}; known are {', '.join(SOLVERS)}")
     try:
         return SOLVERS[name](**arguments)

@@ -1,0 +1,284 @@
+"""The `continua` command.
+
+A command is a dataclass: its fields are its options, its docstring is its help, and calling it
+runs it and gives the exit code. To add one, add its class to `commands`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json as json_format
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from continua import ContinuaError, __version__
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from continua.recipes import DemoOptions, DemoReport, Progress
+
+__all__ = ["main"]
+
+DONE, MISTAKE, INTERRUPTED = 0, 2, 130
+ABOUT = (
+    "Continuous-depth networks: weights are functions of depth.\n\n"
+    "Each command has its own --help. `continua --version` tells the version."
+)
+EXTRA = "the command needs more packages; install with `pip install 'continua[recipes]'`"
+
+
+class Command(Protocol):
+    """What `main` asks of a command."""
+
+    def __call__(self) -> int:
+        """Run it; the exit code."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit code: 0, 2 for a user's mistake, or 130 for an interruption."""
+    if list(arguments) in (["--version"], ["-V"]):
+        print(f"continua {__version__}")
+        return DONE
+    try:
+        return parse(arguments)()
+    except ContinuaError as error:
+        return complain(str(error))
+    except ImportError as error:
+        return complain(f"{EXTRA} ({error})")
+    except KeyboardInterrupt:
+        complain("interrupted; files are written whole or not at all")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output went away; the interpreter must not try to flush it.
+        sys.stdout = None
+        return DONE
+
+
+def complain(sentence: str) -> int:
+    """One sentence on stderr, and the exit code of a mistake."""
+    print("continua:", " ".join(sentence.split()), file=sys.stderr)
+    return MISTAKE
+
+
+def commands() -> dict[str, Callable[..., Command]]:
+    """Every command, by name; here and not above, so that `import continua.cli` needs no extra."""
+    from continua.recipes import DemoOptions
+
+    @dataclasses.dataclass(frozen=True)
+    class Demo(DemoOptions):
+        """Train on handwritten digits, compress, and measure both."""
+
+        json: bool = False
+        """Print one JSON object on stdout, and nothing else there."""
+
+        def __call__(self) -> int:
+            return demo(self, self.json)
+
+    return {"demo": Demo}
+
+
+# -- options -----------------------------------------------------------------------------------
+
+
+def parse(arguments: Sequence[str]) -> Command:
+    """The command that the arguments name, with its options."""
+    import tyro
+    from tyro.extras import SubcommandApp
+
+    classes = commands()
+    names = ", ".join(classes)
+    if not arguments:
+        raise ContinuaError(f"say what to do: {names}; `continua --help` tells more")
+    if not arguments[0].startswith("-") and arguments[0] not in classes:
+        raise ContinuaError(f"there is no command {arguments[0]!r}; there is: {names}")
+    app = SubcommandApp()
+    for name, command in classes.items():
+        app.command(name=name)(command)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            made: Command = app.cli(
+                prog="continua",
+                description=ABOUT,
+                args=list(arguments),
+                config=(tyro.conf.FlagCreatePairsOff,),
+            )
+    except SystemExit as exit:
+        if exit.code in (None, 0):
+            raise
+        raise ContinuaError(one_sentence(said.getvalue())) from None
+    return made
+
+
+def one_sentence(box: str) -> str:
+    """What a framed error message of tyro says, without frame, colour, and advice."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    lines = [line.strip().strip("│").strip() for line in plain.splitlines()]
+    lines = [line for line in lines if not line.startswith(("╭", "╰"))]
+    rule = next((i for i, line in enumerate(lines) if line and not line.strip("─")), len(lines))
+    sentence = " ".join(line for line in lines[:rule] if line).rstrip(".") or plain.strip()
+    sentence = re.sub(
+        r"invalid literal for int\(\) with base 10: (.*)", r"\1 is not a whole number", sentence
+    )
+    return f"{sentence}; --help tells what there is"
+
+
+# -- what the commands share ---------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[[Progress], None]]:
+    """Something to hand to a recipe: a bar on a terminal, plain lines elsewhere, on stderr."""
+    if not sys.stderr.isatty():
+        yield plain_lines
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    with Bar(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        expand=True,
+    ) as bar:
+        tasks: dict[str, int] = {}
+
+        def update(now: Progress) -> None:
+            if now.stage not in tasks:
+                tasks[now.stage] = bar.add_task(now.stage, total=now.total, note="")
+            bar.update(tasks[now.stage], completed=now.done, note=now.note)  # type: ignore[arg-type]
+
+        yield update
+
+
+def plain_lines(now: Progress) -> None:
+    """About ten lines per stage."""
+    every = max(now.total // 10, 1)
+    if now.done % every == 0 or now.done == now.total:
+        note = f": {now.note}" if now.note else ""
+        print(f"{now.stage} {now.done}/{now.total}{note}", file=sys.stderr, flush=True)
+
+
+# -- demo --------------------------------------------------------------------------------------
+
+#: below this many columns, basis and solver share one
+NARROW = 84
+
+
+def demo(options: DemoOptions, json: bool) -> int:
+    """Run the demonstration and tell what came of it."""
+    import rich  # noqa: F401 (to miss it now rather than after the training)
+
+    from continua.recipes import run_demo
+
+    with progress() as watch:
+        report = run_demo(options, watch)
+    if json:
+        print(json_format.dumps(report.metrics))
+    else:
+        show_demo(report)
+    return DONE
+
+
+def show_demo(report: DemoReport) -> None:
+    """The table, where everything is, and what to try next."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    source, half, folder = report.source, report.half, report.options.run_dir
+    latency = report.metrics["latency"]
+    console.print(demo_table(report, console))
+    console.print(
+        f"Accuracy: on {report.held_out} held-out images, used for nothing else; "
+        f"one image is {100 / report.held_out:.2f} points.\n"
+        f"Latency: median of {latency['rounds']} forwards of {latency['batch']} images, all models "
+        f"in turn, on {report.metrics['options']['device']}.\n"
+        f"In brackets: relative to the first row."
+    )
+    console.print(
+        f"\nHalf the basis functions, without retraining: {half.parameter_ratio:.0%} of the "
+        f"parameters, {percent(source.accuracy)} -> {percent(half.accuracy)} accuracy."
+    )
+    console.print(f"\nTook {clock(report.seconds)}. Everything is in {folder}:")
+    for name, what in CONTENTS.items():
+        console.print(f"  {name:<14}{what}")
+    console.print("\nTry next, in Python:", style="bold")
+    # As it is, to be copied: no wrapping, no markup.
+    for line in snippet(report):
+        print(f"  {line}")
+    console.print("\nOr another seed, size or device: continua demo --help", soft_wrap=True)
+
+
+CONTENTS = {
+    "accuracy.png": "accuracy over size",
+    "weights.png": "weights over depth, before and after",
+    "variance.png": "batch-norm variance over depth",
+    "models/": "the models of the table",
+    "metrics.json": "every number",
+}
+
+
+def demo_table(report: DemoReport, console: Console) -> Table:
+    """One row per model; in few columns, two lines per row."""
+    from rich import box
+    from rich.table import Table
+
+    narrow = console.width < NARROW
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("basis\nsolver, steps" if narrow else "basis", no_wrap=True)
+    if not narrow:
+        table.add_column("solver, steps", no_wrap=True)
+    batch = report.metrics["latency"]["batch"]
+    for name in ("parameters", "accuracy", f"latency, ms\n({batch} images)"):
+        table.add_column(name, justify="right", no_wrap=True)
+    between = "\n" if narrow else "  "
+    for row in report.rows:
+        solver = f"{row.solver}, {row.steps}"
+        first = [f"{row.basis}\n{solver}"] if narrow else [row.basis, solver]
+        table.add_row(
+            *first,
+            f"{row.parameters:,}{between}({row.parameter_ratio:.2f})",
+            f"{percent(row.accuracy)}{between}({row.accuracy_change:+.2f})",
+            f"{row.milliseconds:.1f}{between}({row.latency_ratio:.2f})",
+            style="bold" if row is report.source else None,
+        )
+    return table
+
+
+def snippet(report: DemoReport) -> list[str]:
+    """How to use one of the models that the run left behind."""
+    path = (report.options.run_dir / "models" / report.half.name).as_posix()
+    return [
+        "import continua as ct",
+        "from continua.data import digits",
+        f"model = ct.load({path!r})",
+        f"d = digits(seed={report.options.seed})",
+        "right = model(d.test_images).argmax(1) == d.test_labels",
+        "print(right.float().mean())",
+    ]
+
+
+def percent(share: float) -> str:
+    """A share in percent."""
+    return f"{100 * share:.2f} %"
+
+
+def clock(seconds: float) -> str:
+    """A duration in words."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

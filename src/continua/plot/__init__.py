@@ -1,0 +1,10 @@
+"""Figures from models and measurements; each function returns a matplotlib `Figure`.
+
+matplotlib is part of the `recipes` extra: `pip install 'continua[recipes]'`.
+"""
+
+from ._depth import state, weights
+from ._sizes import Measurement, sizes
+from ._style import Figure
+
+__all__ = ["Figure", "Measurement", "sizes", "state", "weights"]

@@ -1,0 +1,8 @@
+"""Recipes: whole experiments, from the data to the figures.
+
+They need the `recipes` extra: `pip install 'continua[recipes]'`.
+"""
+
+from ._demo import DemoOptions, DemoReport, Progress, Row, check_demo, run_demo
+
+__all__ = ["DemoOptions", "DemoReport", "Progress", "Row", "check_demo", "run_demo"]

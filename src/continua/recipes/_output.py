@@ -1,0 +1,77 @@
+"""The folder that a recipe writes to."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import continua as ct
+from continua.plot import Figure
+
+METRICS = "metrics.json"
+
+
+def check_folder(folder: Path, recipe: str, own: Iterable[str]) -> None:
+    """Make the folder, and make sure that nothing but an older run of this recipe is replaced.
+
+    Args:
+        folder: where the recipe will write.
+        recipe: its name, which stands in its metrics.
+        own: the files and folders that it will write there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ct.FileError(
+            f"cannot write to the run folder {folder}: {error.strerror or error}; "
+            "choose another with --run-dir"
+        ) from error
+    taken = [name for name in own if (folder / name).exists()]
+    if taken and not _is_run(folder, recipe):
+        raise ct.FileError(
+            f"the run folder {folder} has {taken[0]!r}, which no run of the {recipe} wrote; "
+            "choose another with --run-dir"
+        )
+
+
+def _is_run(folder: Path, recipe: str) -> bool:
+    try:
+        metrics = json.loads((folder / METRICS).read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(metrics, dict) and metrics.get("recipe") == recipe
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file beside its place, then move it there: it is never half there."""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+    except OSError as error:
+        raise ct.FileError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_figure(path: Path, figure: Figure) -> None:
+    """A figure as PNG."""
+    buffer = io.BytesIO()
+    # Without matplotlib's version in it, the same figure gives the same file.
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    write_whole(path, buffer.getvalue())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """A value as JSON, for people to read."""
+    write_whole(path, (json.dumps(value, indent=1) + "\n").encode())

@@ -1,0 +1,202 @@
+"""The command: what it prints where, and how it ends."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import continua
+from continua import cli
+
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
+TINY = ["demo", "--epochs", "4", "--width", "4"]
+
+
+def command(*arguments, **options):
+    """The command in a process of its own."""
+    environment = os.environ | {"COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", "from continua.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
+        check=False,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("run")
+
+
+@pytest.fixture(scope="module")
+def piped(folder):
+    return command(*TINY, "--run-dir", str(folder))
+
+
+def test_version(capsys):
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"continua {continua.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
+@pytest.mark.parametrize("columns", [60, 120])
+def test_help(arguments, columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit) as exit:
+        cli.run(arguments)
+    assert exit.value.code in (None, 0)
+    out, err = capsys.readouterr()
+    assert not err
+    assert not CONTROL.search(out)
+    assert max(map(len, out.splitlines())) <= max(columns, 80)
+    wanted = ["--seed", "--device", "--json", "--run-dir", "--epochs"]
+    assert all(word in out for word in (wanted if "demo" in arguments else ["demo", "--version"]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "say what to do: demo"),
+        (["dmeo"], "there is no command 'dmeo'; there is: demo"),
+        (["--nonsense"], "--nonsense"),
+        (["demo", "--nonsense"], "--nonsense"),
+        (["demo", "extra"], "extra"),
+        (["demo", "--epochs"], "--epochs"),
+        (["demo", "--epochs", "many"], "--epochs: 'many' is not a whole number"),
+        (["demo", "--epochs", "-3"], "epochs must be at least 4"),
+        (["demo", "--seed", "-1"], "seed must be at least 0, not -1"),
+        (["demo", "--device", "abacus"], "there is no device 'abacus' here"),
+        (["demo", "--run-dir", os.devnull], "cannot write to the run folder"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_code_2(arguments, said, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("continua.recipes._demo.train", lambda *_: pytest.fail("it trained"))
+    assert cli.run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("continua: ")
+    assert err.count("\n") == 1
+    assert said in err
+    assert not CONTROL.search(err)
+
+
+def test_a_mistake_ends_the_process_with_2():
+    done = command("demo", "--epochs", "-3")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert not done.stdout
+
+
+def test_piped_output_is_plain_and_complete(piped, folder):
+    assert piped.returncode == 0, piped.stderr
+    assert not CONTROL.search(piped.stdout + piped.stderr)
+    assert "training 4/4: K=8, loss " in piped.stderr
+    assert max(map(len, piped.stdout.splitlines())) <= 80 + len(str(folder))
+    for row in json.loads((folder / "metrics.json").read_text())["rows"]:
+        assert row["basis"] in piped.stdout
+        assert f"{row['parameters']:,}" in piped.stdout
+        assert f"{100 * row['accuracy']:.2f} %" in piped.stdout
+    assert "450 held-out images" in piped.stdout
+    assert "256 images" in piped.stdout
+    assert str(folder) in piped.stdout
+    assert "continua demo --help" in piped.stdout
+
+
+def test_the_printed_snippet_runs(piped, folder, capsys):
+    lines = piped.stdout.splitlines()
+    start = next(i for i, line in enumerate(lines) if "import continua as ct" in line)
+    code = [line.strip() for line in lines[start : lines.index("", start)]]
+    exec("\n".join(code), {})
+    rows = json.loads((folder / "metrics.json").read_text())["rows"]
+    half = next(row for row in rows if row["name"] == "constant4")
+    assert f"{half['accuracy']:.4f}" in capsys.readouterr().out
+
+
+def test_json_is_all_there_is_on_stdout(folder, tmp_path, capsys):
+    assert cli.run([*TINY, "--run-dir", str(tmp_path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 1
+    metrics = json.loads(out)
+    assert metrics == json.loads((tmp_path / "metrics.json").read_text())
+    assert "training 4/4" in err
+
+
+def test_an_interruption_is_one_sentence_and_code_130(tmp_path):
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-c", "from continua.cli import main; main()"),
+            *("demo", "--epochs", "2000", "--width", "4", "--run-dir", str(tmp_path / "run")),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        process.stderr.readline()  # training goes on
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert not out
+    assert "Traceback" not in err
+    assert "continua: interrupted" in err
+    assert not list((tmp_path / "run").iterdir())
+
+
+def test_a_terminal_gets_a_bar(tmp_path, monkeypatch):
+    """On a terminal, stderr moves the cursor; that is what the pipe above must not see."""
+    monkeypatch.setenv("TERM", "xterm")
+    main, side = pty.openpty()
+    with os.fdopen(side, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        from continua.recipes import Progress
+
+        with cli.progress() as watch:
+            for done in (1, 2):
+                watch(Progress("training", done, 2, "K=1"))
+    shown = os.read(main, 100_000).decode()
+    os.close(main)
+    assert "training" in shown
+    assert "2/2" in shown
+    assert "\x1b[" in shown
+
+
+@pytest.mark.parametrize("package", ["tyro", "matplotlib", "sklearn", "rich"])
+def test_a_missing_extra_is_explained_before_any_work(package, tmp_path):
+    block = f"import sys; sys.modules[{package!r}] = None; from continua.cli import main; main()"
+    arguments = [*TINY, "--run-dir", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-c", block, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "pip install 'continua[recipes]'" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not done.stdout
+
+
+def test_importing_continua_imports_no_extra():
+    code = (
+        "import sys, continua, continua.cli, continua.models, continua.data; "
+        "print([m for m in ('tyro', 'rich', 'matplotlib', 'sklearn') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_the_reader_may_leave(folder, monkeypatch):
+    monkeypatch.setattr("continua.cli.parse", lambda _: broken)
+    assert cli.run(["demo"]) == 0
+
+
+def broken():
+    raise BrokenPipeError
