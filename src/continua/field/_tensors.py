@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import torch
 from torch import Tensor, nn
 
 from continua._errors import ModuleError
@@ -53,6 +54,11 @@ def tensor_names(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, tuple[
         else:
             aliases[known] = (*aliases.get(known, ()), name)
     return tensors, aliases
+
+
+def real(dtype: torch.dtype) -> torch.dtype:
+    """The real type of the same precision."""
+    return dtype.to_real() if dtype.is_complex else dtype
 
 
 def copied(module: nn.Module) -> nn.Module:
