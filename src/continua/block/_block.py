@@ -37,7 +37,6 @@ from continua.solve import (
     State,
     Status,
     Trajectory,
-    combine,
     sides,
 )
 
@@ -154,7 +153,7 @@ class ODEBlock(nn.Module):
         """
         leaves, structure = self._checked_input(x)
         ends = self.span if span is None else span
-        values = checked_span(ends)  # type: ignore[arg-type]
+        values = checked_span(ends)
         where = checked_depths(save_at, values, self.solver)
         if running_cost is not None:
             first = leaves[0]
@@ -394,6 +393,21 @@ class ODEBlock(nn.Module):
             leaf + sign * (moved * k).to(leaf.dtype) for leaf, k in zip(z, slope, strict=True)
         )
 
+    def _field_at(self, x: Any, s: float) -> tuple[Sequence[Tensor], Callable[[Tensor], Tensor]]:
+        """The field at one depth as a function of the state, and its weights there as leaves."""
+        _, structure = self._checked_input(x)
+        dynamics = self._dynamics(x, structure, (), {}, None, None)
+        start, end = self.span
+        side = sides(start, end)[int(s == end)]
+
+        def f(z: Tensor) -> Tensor:
+            with dynamics.again():
+                return reading.evaluate[0]((z,))[0]
+
+        with dynamics.again():
+            reading = dynamics.read([Stage(s, side)])
+        return reading.leaves[: len(self.expansion.weights)], f
+
     def _checked_input(self, x: Any) -> tuple[State, Any]:
         """The leaves of the state and its structure, None for a single tensor."""
         if isinstance(x, Tensor):
@@ -437,7 +451,7 @@ class ODEBlock(nn.Module):
             raise ArgumentError(f"the input of the block has {_non_finite(x)}")
 
 
-def checked_span(span: Span) -> Span:
+def checked_span(span: tuple[float | Tensor, float | Tensor]) -> Span:
     """The span as two different finite floats."""
     try:
         start, end = (float(x.detach()) if isinstance(x, Tensor) else float(x) for x in span)

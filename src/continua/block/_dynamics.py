@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -145,7 +145,7 @@ class BlockDynamics(Dynamics):
 
         def pull(gradients: Sequence[Tensor | None]) -> None:
             remaining = iter(gradients)
-            for name, (sampling, used, leaves) in frame.read.items():
+            for name, (sampling, used, _) in frame.read.items():
                 found = [(i, next(remaining)) for i in used]
                 kept = [(i, g) for i, g in found if g is not None]
                 if kept:

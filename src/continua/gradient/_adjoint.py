@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from continua._errors import ArgumentError
 from continua.solve import (
@@ -77,6 +76,8 @@ class Adjoint(Gradient):
 
 
 class _AdjointJob(Job):
+    solver: RungeKutta
+
     def __init__(self, *arguments: Any):
         *rest, self.options = arguments
         super().__init__(*rest)
@@ -85,7 +86,6 @@ class _AdjointJob(Job):
 
     def forward(self, z: State) -> Trajectory:
         solver = self.solver
-        assert isinstance(solver, RungeKutta)
         observe = None
         if self.options.state == "interpolate":
             self.powers = max(len(row) for row in solver.tableau.dense)
@@ -129,7 +129,7 @@ class _AdjointJob(Job):
     def backward(self, final: State, saved: list[State], stats: Stats) -> State:
         forward = self.span[1] > self.span[0]
         self.starts = [start if forward else -start for start, _ in self.ends]
-        solver = self.options.solver or self.solver
+        solver: RungeKutta = self.options.solver or self.solver
         backsolve = self.options.state == "backsolve"
         z: State = tuple(self.stored) if backsolve else ()
         a, s = final, self.span[1]
@@ -139,15 +139,17 @@ class _AdjointJob(Job):
             events += [(b, None) for b in self.dynamics.breakpoints if low < b < high]
         events = sorted(events, key=lambda event: event[0], reverse=forward)
         dynamics = _Backward(self, backsolve)
+
+        def integral(step: Step) -> None:
+            self._quadrature(step, dynamics, stats)
+
         for depth, gradient in [*events, (self.span[0], None)]:
             if depth != s:
                 part = solver
                 if part.steps is not None:
                     share = abs((s - depth) / (self.span[1] - self.span[0]))
                     part = part.with_steps(max(1, math.ceil(part.steps * share - 1e-9)))
-                trajectory = part.integrate(
-                    dynamics, (*z, *a), (s, depth), observe=lambda step: self._quadrature(step, dynamics, stats)
-                )
+                trajectory = part.integrate(dynamics, (*z, *a), (s, depth), observe=integral)
                 _merge(stats, trajectory.stats)
                 if trajectory.status is not Status.SUCCESS:
                     raise ArgumentError(

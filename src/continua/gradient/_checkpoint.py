@@ -107,7 +107,7 @@ class _CheckpointJob(Job):
         stages = stages if inner and leaves else stages[: step.tableau.stages]
         stats.evaluations += len(stages)
         reading = self.dynamics.read(stages, leaves)
-        with _noise(self.noise[n] if self.noise else None):
+        with _Noise(self.noise[n] if self.noise else None):
             ks = further_stages(step.tableau, reading.evaluate, z, step.h, [])
         end = combine(z, ks, [step.h * float(b) for b in step.tableau.b])
         return end, ks, reading
@@ -127,7 +127,7 @@ class _CheckpointJob(Job):
         return or_zero(gradients[: len(z)], z)
 
 
-class _noise:
+class _Noise:
     """The generator as it was at the start of a step, and afterwards as it is now."""
 
     def __init__(self, state: Tensor | None):

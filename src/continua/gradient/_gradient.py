@@ -24,6 +24,7 @@ class Gradient(ABC):
 
     def check(self, solver: Solver, dynamics: Dynamics) -> None:
         """Refuse what this gradient cannot do right."""
+        return None
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -41,7 +42,10 @@ class Job(ABC):
 
     Attributes:
         stored: the tensors that the backward pass needs; autograd keeps them.
+        trajectory: what the forward pass found, cut from the graph.
     """
+
+    trajectory: Trajectory
 
     def __init__(
         self, solver: Solver, dynamics: Dynamics, span: Span, save_at: Sequence[float], leaves: int
@@ -63,10 +67,8 @@ class Job(ABC):
         out = _Solve.apply(self, len(z), *z, *self.dynamics.tensors)  # type: ignore[no-untyped-call]
         n = len(z)
         states = [tuple(out[i : i + n]) for i in range(0, len(out), n)]
-        trajectory: Trajectory = self.trajectory
-        return Trajectory(
-            states[0], states[1:], trajectory.stats, trajectory.status, trajectory.failure
-        )
+        made = self.trajectory
+        return Trajectory(states[0], states[1:], made.stats, made.status, made.failure)
 
 
 class _Solve(torch.autograd.Function):

@@ -7,6 +7,7 @@ import torch
 from continua._errors import ArgumentError
 from continua.solve import (
     Dynamics,
+    Evaluate,
     ReversibleSolver,
     Solver,
     Span,
@@ -63,7 +64,9 @@ class _ReversibleJob(Job):
                 undo = self._undoing(n)
                 z = solver.retreat(undo, z, h)
                 stats.evaluations += 1
-            inside = [(p, g) for p, g in zip(positions, saved, strict=True) if n < p <= n + 1 + 1e-9]
+            inside = [
+                (p, g) for p, g in zip(positions, saved, strict=True) if n < p <= n + 1 + 1e-9
+            ]
             reading = self.dynamics.read(stages)
             stats.evaluations += len(stages)
             with torch.enable_grad():
@@ -92,7 +95,7 @@ class _ReversibleJob(Job):
                 out = added(out, gradient)
         return out
 
-    def _undoing(self, n: int) -> Sequence[object]:
+    def _undoing(self, n: int) -> Sequence[Evaluate]:
         """The field at the stages that undoing step n needs, in the order `retreat` takes them."""
         stages = self.plan[n]
         before = self.solver.before(self.span, n)

@@ -13,14 +13,54 @@ from ._euler import Euler
 from ._heun import Heun
 from ._midpoint import Midpoint
 from ._pair import Pair
+from ._reversible import AsynchronousLeapfrog, ReversibleHeun, ReversibleSolver
 from ._rk4 import RK4
 from ._rk38 import RK38
-from ._reversible import AsynchronousLeapfrog, ReversibleHeun, ReversibleSolver
 from ._runge_kutta import RungeKutta, Solver
 from ._solution import Failure, Solution, Stats, Status, Trajectory
 from ._step import Observer, Step, further_stages, sides, stages_between
 from ._tableau import Tableau
 from ._tsit5 import Tsit5
+
+__all__ = [
+    "AsynchronousLeapfrog",
+    "Bosh3",
+    "Dopri5",
+    "Dopri8",
+    "Dynamics",
+    "Euler",
+    "Evaluate",
+    "Failure",
+    "Function",
+    "Heun",
+    "Midpoint",
+    "Observer",
+    "Pair",
+    "RK38",
+    "RK4",
+    "Reading",
+    "ReversibleHeun",
+    "ReversibleSolver",
+    "RungeKutta",
+    "SOLVERS",
+    "Side",
+    "Solution",
+    "Solver",
+    "Span",
+    "Stage",
+    "State",
+    "Stats",
+    "Status",
+    "Step",
+    "Tableau",
+    "Trajectory",
+    "Tsit5",
+    "combine",
+    "further_stages",
+    "sides",
+    "solver_from_config",
+    "stages_between",
+]
 
 #: every solver, by name
 SOLVERS: dict[str, type[Solver]] = {

@@ -63,6 +63,7 @@ class Dynamics(ABC):
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Leave everything as it was; state of the field is updated unless something failed."""
+        return None
 
     @abstractmethod
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
@@ -74,6 +75,7 @@ class Dynamics(ABC):
 
     def accept(self) -> None:
         """The evaluations of the last `at` were part of the solution, not of a rejected step."""
+        return None
 
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
         """The field at each stage with leaves in place of its tensors.
@@ -103,9 +105,7 @@ class Function(Dynamics):
         breakpoints: the depths at which it may jump.
     """
 
-    def __init__(
-        self, f: Callable[[float, Tensor], Tensor], breakpoints: Sequence[float] = ()
-    ):
+    def __init__(self, f: Callable[[float, Tensor], Tensor], breakpoints: Sequence[float] = ()):
         self._f = f
         self.breakpoints = tuple(breakpoints)
 
@@ -117,7 +117,7 @@ class Function(Dynamics):
 
 
 def combine(z: State, ks: Sequence[State], weights: Sequence[float]) -> State:
-    """z + Σ w_i k_i; only the first sum allocates, and no sum is needed by a backward pass."""
+    """Z + Σ w_i k_i; only the first sum allocates, and no sum is needed by a backward pass."""
     used = [(k, w) for k, w in zip(ks, weights, strict=False) if w != 0]
     if not used:
         return z

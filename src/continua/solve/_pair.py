@@ -203,7 +203,7 @@ class _Run:
         if error == 0:
             return pair.grow
         last = 1.0 if math.isnan(self.last_error) else self.last_error
-        factor = pair.safety * error ** (-0.7 / order) * last ** (0.4 / order)
+        factor: float = pair.safety * error ** (-0.7 / order) * last ** (0.4 / order)
         return min(pair.grow, max(pair.shrink, factor))
 
     def _first(self, target: float) -> State:
@@ -294,9 +294,7 @@ def _combination(ks: list[State], weights: Sequence[Any], leaf: int) -> Tensor:
     total: Tensor | None = None
     for k, w in zip(ks, weights, strict=False):
         if w:
-            total = (
-                k[leaf] * float(w) if total is None else total.add_(k[leaf], alpha=float(w))
-            )
+            total = k[leaf] * float(w) if total is None else total.add_(k[leaf], alpha=float(w))
     assert total is not None
     return total
 

@@ -141,7 +141,8 @@ class RungeKutta(Solver):
             before, z = z, combine(z, ks, weights)
             fractions = _fractions(positions[len(saved) :], n, taken)
             if fractions or observe is not None:
-                made = Step(self.tableau, *self._grid(span)[n : n + 2], before, z, ks, fractions)
+                start, end = self._grid(span)[n : n + 2]
+                made = Step(self.tableau, start, end, before, z, ks, fractions)
                 if fractions:
                     saved += within(dynamics, made, stats)
                 if observe is not None:

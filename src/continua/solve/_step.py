@@ -91,5 +91,3 @@ def further_stages(
     for row, f in zip(rows[len(ks) :], evaluate, strict=False):
         ks.append(f(combine(z, ks, row)))
     return ks
-
-

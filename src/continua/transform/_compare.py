@@ -61,7 +61,7 @@ class Comparison:
     tensors: tuple[TensorChange, ...]
 
     def __str__(self) -> str:
-        rows = [("", "source", "target", "ratio")]
+        rows: list[tuple[str, ...]] = [("", "source", "target", "ratio")]
         for label in ("parameters", "state", "bytes", "evaluations"):
             a, b = getattr(self.source, label), getattr(self.target, label)
             shown = ["-" if value is None else f"{value:,}" for value in (a, b)]

@@ -80,7 +80,7 @@ def compress(
         chosen = solvers[name] or block.solver
         count = step_counts[name]
         block._rebase(stacks, chosen if count is None else chosen.with_steps(count))
-    return small  # type: ignore[return-value]
+    return small
 
 
 def _targets(

@@ -43,4 +43,4 @@ def refine(model: M, factor: int = 2) -> M:
             finer, matrix = basis.refined(factor)
             stacks[name] = (finer, transformed(matrix, tensor(block.field, name)))
         block._rebase(stacks, block.solver.refined(factor))
-    return fine  # type: ignore[return-value]
+    return fine
