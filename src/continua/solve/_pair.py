@@ -77,7 +77,7 @@ class Pair(RungeKutta):
         if norm not in ("batch", "sample"):
             raise ArgumentError(f"norm is 'batch' or 'sample', not {norm!r}")
         self.rtol, self.atol = float(rtol), float(atol)
-        self.max_steps = checked_steps(max_steps)
+        self.max_steps = checked_steps(max_steps, "max_steps")
         self.first_step, self.min_step, self.max_step = first_step, min_step, max_step
         self.safety, self.shrink, self.grow = safety, shrink, grow
         self.norm: Norm = norm
@@ -94,7 +94,7 @@ class Pair(RungeKutta):
         return kind | {"rtol": self.rtol, "atol": self.atol} | changed
 
     def with_steps(self, steps: int) -> Self:
-        return type(self)(steps=steps)
+        return type(self)(steps=checked_steps(steps))
 
     def integrate(
         self,

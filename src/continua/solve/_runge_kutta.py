@@ -150,10 +150,10 @@ class RungeKutta(Solver):
         return Trajectory(z, saved, stats)
 
 
-def checked_steps(steps: Any) -> int:
+def checked_steps(steps: Any, name: str = "steps") -> int:
     """The number of steps, if it is one."""
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ArgumentError(f"steps is a whole number of at least 1, not {steps!r}")
+        raise ArgumentError(f"{name} is a whole number of at least 1, not {steps!r}")
     return steps
 
 
