@@ -132,11 +132,10 @@ def test_reversible_methods_have_order_two(method, basis):
     block, x, _ = make("controlled", basis, ct.Dopri8(1e-12, 1e-12))
     exact = block(x)
     errors = []
-    for steps in (12, 24, 48):
+    for steps in (48, 96):
         other = ct.compress(block, solver=method(steps=steps))
         errors.append(float((other(x) - exact).detach().norm()))
-    assert errors[0] / errors[1] == pytest.approx(4, rel=0.35)
-    assert errors[1] / errors[2] == pytest.approx(4, rel=0.35)
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.2)
 
 
 def test_checkpoint_sees_the_same_dropout():
@@ -173,7 +172,7 @@ def test_batch_norm_in_training_is_updated_once(gradient):
 
 
 def test_second_derivatives_by_backprop():
-    block, x, _ = make("controlled", ct.Fourier(1), ct.Dopri5(1e-6, 1e-6, first_step=0.2))
+    block, x, _ = make("controlled", ct.Fourier(1), ct.Dopri5(1e-9, 1e-9))
     x = x[:1].requires_grad_()
 
     def energy(x):
@@ -189,12 +188,13 @@ def test_second_derivatives_by_backprop():
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("state", ["interpolate", "backsolve"])
 def test_the_adjoint_converges_as_tolerances_shrink(basis, field, state):
-    block, x, cost = make(field, basis, ct.Dopri5(1e-11, 1e-11))
-    for running in (None, cost):
+    block, x, cost = make(field, basis, ct.Dopri8(1e-12, 1e-12))
+    for running in (None, cost) if field == "controlled" else (cost,):
         exact, _ = gradients(block, x, running, ct.Backprop())
         errors = []
-        for tolerance in (1e-3, 1e-6, 1e-9):
-            loose = ct.compress(block, solver=ct.Dopri5(tolerance, tolerance))
+        # The pair of order 8 where that of order 5 would take hundreds of steps.
+        for solver in (ct.Dopri5(1e-3, 1e-3), ct.Dopri5(1e-6, 1e-6), ct.Dopri8(1e-9, 1e-9)):
+            loose = ct.compress(block, solver=solver)
             found, _ = gradients(loose, x, running, ct.Adjoint(state))
             errors.append(distance(found, exact))
         assert errors[0] < 0.05
