@@ -13,10 +13,10 @@ import itertools
 import statistics
 
 import torch
+from continua.data import digits
 from torch import nn
 
 import continua as ct
-from continua.data import digits
 
 
 def network(basis: ct.Basis, solver: ct.Solver, init: str, width: int = 16) -> nn.Sequential:

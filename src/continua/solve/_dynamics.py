@@ -118,14 +118,14 @@ class Function(Dynamics):
 
 def combine(z: State, ks: Sequence[State], weights: Sequence[float]) -> State:
     """Z + Σ w_i k_i; only the first sum allocates, and no sum is needed by a backward pass."""
-    used = [(k, w) for k, w in zip(ks, weights, strict=False) if w != 0]
-    if not used:
-        return z
     out = []
     for leaf, start in enumerate(z):
-        (k, w), *rest = used
-        total = torch.add(start, k[leaf], alpha=w)
-        for k, w in rest:
-            total.add_(k[leaf], alpha=w)
+        total = start
+        for k, w in zip(ks, weights, strict=False):
+            if w:
+                first = total is start
+                total = (
+                    torch.add(start, k[leaf], alpha=w) if first else total.add_(k[leaf], alpha=w)
+                )
         out.append(total)
     return tuple(out)

@@ -26,7 +26,7 @@ class Pair(RungeKutta):
     atol + rtol |z|, is at most one. The next step follows the proportional-integral rule
 
     .. math:: h' = h \cdot \min\big(\text{grow},\, \max(\text{shrink},\,
-              \text{safety} \cdot e^{-0.7/q}\, e_{-1}^{0.4/q})\big)
+              \text{safety} \cdot e^{-0.85/q}\, e_{-1}^{0.2/q})\big)
 
     with the errors e of this and of the last accepted step. At every breakpoint of the basis the
     solver stops and starts again, so that no step straddles a jump of the weights.
@@ -203,7 +203,7 @@ class _Run:
         if error == 0:
             return pair.grow
         last = 1.0 if math.isnan(self.last_error) else self.last_error
-        factor: float = pair.safety * error ** (-0.7 / order) * last ** (0.4 / order)
+        factor: float = pair.safety * error ** (-0.85 / order) * last ** (0.2 / order)
         return min(pair.grow, max(pair.shrink, factor))
 
     def _first(self, target: float) -> State:
