@@ -229,7 +229,7 @@ def main() -> None:
         print(json.dumps({"date": str(date.today()), **facts, "rows": rows}))
         return
     print(f"{options.rounds} rounds, 1 thread, torch {torch.__version__}, torchdiffeq "
-          f"{torchdiffeq.__version__}; MLP 16-64-64-16, batch 64, forward and backward")  # fmt: skip
+          f"{torchdiffeq.__version__}; MLP 16-64-64-16, batch 64, fwd+bwd")  # fmt: skip
     print(f"{'ours ÷ peer':<54}{'ratio':>7}{'quartiles':>14}{'goal':>6}{'errors ours / peer':>21}")
     for row in rows:
         if "missing" in row:
