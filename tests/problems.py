@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from continua.solve import RungeKutta, Span
+from continua.solve import Function, Solver, Span, Trajectory
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,32 @@ class Problem:
         """The same trajectory from its end to its start."""
         return Problem(self.f, self.exact, self.span[::-1])
 
-    def staged(
-        self, solver: RungeKutta, span: Span | None = None
-    ) -> Callable[[int, Tensor], Tensor]:
-        """The field as a solver calls it: by the number of the evaluation."""
-        depths = [float(stage.depth) for stage in solver.stages(span or self.span)]
-        return lambda i, z: self.f(depths[i], z)
+    def dynamics(self) -> Function:
+        """The field as a solver follows it."""
+        return Function(self.f)
+
+    def solve(self, solver: Solver, save_at: Sequence[float] = ()) -> Trajectory:
+        """From the start of the span to its end."""
+        return solver.integrate(self.dynamics(), (self.start,), self.span, save_at)
+
+
+def advance(
+    solver: Solver, f: Callable[[float, Tensor], Tensor], z: Tensor, span: Span = (0.0, 1.0)
+) -> Tensor:
+    """The state at the end of the span."""
+    return solver.integrate(Function(f), (z,), span).final[0]
+
+
+def saved(
+    solver: Solver,
+    f: Callable[[float, Tensor], Tensor],
+    z: Tensor,
+    span: Span,
+    save_at: Sequence[float],
+) -> Tensor:
+    """The states at the given depths, `[T, ...]`."""
+    states = [state[0] for state in solver.integrate(Function(f), (z,), span, save_at).saved]
+    return torch.stack(states) if states else z.new_empty(0, *z.shape)
 
 
 def _tensor(*values: float) -> Tensor:

@@ -1,6 +1,6 @@
 """Continuous-depth networks: weights are functions of depth."""
 
-from ._errors import ArgumentError, ContinuaError, FileError, ModuleError, ShapeError
+from ._errors import ArgumentError, ContinuaError, FileError, ModuleError, ShapeError, SolveError
 from .basis import (
     Basis,
     BSpline,
@@ -21,12 +21,30 @@ from .basis import (
 )
 from .block import ODEBlock
 from .field import Field
-from .solve import RK4, RK38, Euler, Heun, Midpoint, Solution, Solver
+from .gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible
+from .solve import (
+    RK4,
+    RK38,
+    AsynchronousLeapfrog,
+    Bosh3,
+    Dopri5,
+    Dopri8,
+    Euler,
+    Heun,
+    Midpoint,
+    ReversibleHeun,
+    Solution,
+    Solver,
+    Status,
+    Tsit5,
+)
 from .transform import (
     Comparison,
     build,
     compare,
     compress,
+    functional_gradient,
+    gradcheck,
     load,
     refine,
     save,
@@ -36,6 +54,19 @@ from .transform import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Tsit5",
+    "Status",
+    "SolveError",
+    "ReversibleHeun",
+    "Reversible",
+    "Gradient",
+    "Dopri8",
+    "Dopri5",
+    "Checkpoint",
+    "Bosh3",
+    "Backprop",
+    "AsynchronousLeapfrog",
+    "Adjoint",
     "RK4",
     "RK38",
     "ArgumentError",
@@ -67,6 +98,8 @@ __all__ = [
     "compare",
     "compress",
     "fit",
+    "functional_gradient",
+    "gradcheck",
     "gram",
     "interpolation",
     "load",

@@ -1,6 +1,6 @@
 """The errors a user meets: each message names the offending value and the remedy."""
 
-__all__ = ["ArgumentError", "ContinuaError", "FileError", "ModuleError", "ShapeError"]
+__all__ = ["ArgumentError", "ContinuaError", "FileError", "ModuleError", "ShapeError", "SolveError"]
 
 
 class ContinuaError(Exception):
@@ -21,3 +21,7 @@ class ModuleError(ContinuaError, TypeError):
 
 class FileError(ContinuaError):
     """A file that is missing, damaged, or written by a newer format."""
+
+
+class SolveError(ContinuaError, ArithmeticError):
+    """A solve that stopped before the end of its span."""

@@ -121,13 +121,13 @@ def parse(arguments: Sequence[str]) -> Command:
     return made
 
 
-def one_sentence(box: str) -> str:
-    """What a framed error message of tyro says, without frame, colour, and advice."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    lines = [line.strip().strip("│").strip() for line in plain.splitlines()]
-    lines = [line for line in lines if not line.startswith(("╭", "╰"))]
-    rule = next((i for i, line in enumerate(lines) if line and not line.strip("─")), len(lines))
-    sentence = " ".join(line for line in lines[:rule] if line).rstrip(".") or plain.strip()
+def one_sentence(message: str) -> str:
+    """What a message of tyro says between the title and the advice, without frame and colour."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", message)
+    lines = [line.strip(" │") for line in plain.splitlines()]
+    rules = [i for i, line in enumerate(lines) if re.match(r"[╭╰─]|-{5}", line)]
+    said = lines[rules[0] + 1 : rules[1]] if len(rules) > 1 else lines
+    sentence = " ".join(said).strip(" .")
     sentence = re.sub(
         r"invalid literal for int\(\) with base 10: (.*)", r"\1 is not a whole number", sentence
     )
@@ -167,9 +167,9 @@ def progress() -> Iterator[Callable[[Progress], None]]:
 
 
 def plain_lines(now: Progress) -> None:
-    """About ten lines per stage."""
+    """The first, the last, and about ten lines of each stage."""
     every = max(now.total // 10, 1)
-    if now.done % every == 0 or now.done == now.total:
+    if now.done in (1, now.total) or now.done % every == 0:
         note = f": {now.note}" if now.note else ""
         print(f"{now.stage} {now.done}/{now.total}{note}", file=sys.stderr, flush=True)
 

@@ -1,110 +1,171 @@
-"""Calling an expanded module with its weights at each depth of a solve."""
+"""Calling an expanded module with its weights at the depths of a solve."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from continua.basis import Basis, Point
+from continua.basis import Basis, Point, least_squares, sample
 
 from ._expansion import Expansion
 from ._sampling import Sampling
-from ._tensors import slot, tensor
+from ._tensors import real, slot, tensor
+
+Registry = dict[str, Tensor | None]
+Slot = tuple[Registry, str, Sequence[Tensor]]
 
 
 class Binding:
-    r"""A module bound to the evaluations of one solve.
+    r"""A module bound to a solve: its weights change from evaluation to evaluation.
 
-    All weights of all evaluations are worked out on entry. `call` puts those of one evaluation
-    in their place and calls the module. On exit the coefficients are back; if the module is
-    training and nothing failed, its state is updated by the smallest change that fits what the
-    evaluations left behind:
+    `frame` works out the weights of many evaluations at once. On exit the coefficients are back
+    in their place; if the module is training and nothing failed, its state is updated by the
+    smallest change that fits what the accepted evaluations left behind:
 
     .. math:: \sigma \leftarrow \sigma + \Phi^+ (\sigma' - \Phi\,\sigma)
 
     Args:
         module: the expanded module.
         expansion: its record.
-        samplings: each of its bases at the evaluations of the solve.
-        evaluations: how many there are, E.
+        update: whether state may be updated at all.
     """
+
+    def __init__(self, module: nn.Module, expansion: Expansion, update: bool = True):
+        self.module, self.expansion = module, expansion
+        self.update = update and module.training
+        self._accepted: list[Frame] = []
+
+    def __enter__(self) -> Self:
+        names = [*self.expansion.weights, *self.expansion.state, *self.expansion.carried]
+        self.originals = {name: tensor(self.module, name) for name in names}
+        self.slots = {
+            name: [slot(self.module, alias) for alias in self.expansion.names(name)]
+            for name in names
+        }
+        return self
+
+    def frame(
+        self,
+        samplings: Mapping[Basis, Sampling],
+        points: Sequence[Point],
+        inverses: Mapping[Basis, Tensor] | None = None,
+        leaves: bool | None = None,
+    ) -> Frame:
+        """The module at these points.
+
+        Args:
+            samplings: each of its bases there.
+            points: the points themselves.
+            inverses: the pseudo-inverses of the bases there, if they are known already.
+            leaves: None keeps the weights in the graph of their coefficients; True makes them
+                leaves to differentiate by, False constants.
+        """
+        return Frame(self, samplings, points, inverses or {}, leaves)
+
+    def accept(self, frame: Frame) -> None:
+        """Let a frame take part in the update of the state."""
+        if self.update:
+            self._accepted.append(frame)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        for name, places in self.slots.items():
+            for registry, key in places:
+                registry[key] = self.originals[name]
+        if kind is None and self._accepted:
+            with torch.no_grad():
+                for name, basis in self.expansion.state.items():
+                    self._commit(name, basis)
+                for name in self.expansion.carried:
+                    self.originals[name].copy_(self._accepted[-1].counts[name][-1])
+        self._accepted = []
+
+    def _commit(self, name: str, basis: Basis) -> None:
+        frames = self._accepted
+        if len(frames) == 1 and basis in frames[0].inverses:
+            inverse = frames[0].inverses[basis]
+        else:
+            points = [point for frame in frames for point in frame.points]
+            inverse = least_squares(sample(basis, points), rcond=1e-7)
+        before = torch.cat([frame.state[name][0] for frame in frames])
+        after = torch.cat([frame.state[name][1] for frame in frames])
+        sigma = self.originals[name]
+        sigma.copy_(updated(inverse.to(sigma.device), sigma, before, after))
+
+
+class Frame:
+    """A module at several evaluations of a solve."""
 
     def __init__(
         self,
-        module: nn.Module,
-        expansion: Expansion,
+        binding: Binding,
         samplings: Mapping[Basis, Sampling],
-        evaluations: int,
+        points: Sequence[Point],
+        inverses: Mapping[Basis, Tensor],
+        leaves: bool | None,
     ):
-        self._module = module
-        self._expansion = expansion
-        self._samplings = samplings
-        self._evaluations = evaluations
-        self._slots: list[tuple[dict[str, Tensor | None], str, list[Tensor]]] = []
-        self._written: list[tuple[dict[str, Tensor | None], str, list[Tensor]]] = []
-        self._state: list[tuple[Sampling, Tensor, Tensor, Tensor]] = []
-        self._counted: list[tuple[Tensor, Tensor]] = []
-        self._originals: list[tuple[dict[str, Tensor | None], str, Tensor | None]] = []
-
-    def __enter__(self) -> Self:
-        for name, basis in self._expansion.weights.items():
-            sampling = self._samplings[basis]
-            rows = sampling.distinct(tensor(self._module, name))
-            self._bind(name, [rows[i] for i in sampling.index])
+        self.points, self.inverses = points, inverses
+        self.state: dict[str, tuple[Tensor, Tensor]] = {}
+        self.counts: dict[str, Tensor] = {}
+        self.read: dict[str, tuple[Sampling, list[int], list[Tensor]]] = {}
+        self._module = binding.module
+        self._slots: list[Slot] = []
+        self._written: list[Slot] = []
+        self._keep = binding.update and leaves is None
+        for name, basis in binding.expansion.weights.items():
+            self._read_weight(binding, name, samplings[basis], leaves)
         with torch.no_grad():
-            for name, basis in self._expansion.state.items():
-                self._enter_state(name, self._samplings[basis])
-            if self._module.training:
-                for name in self._expansion.carried:
-                    self._enter_counter(name)
-        return self
+            for name, basis in binding.expansion.state.items():
+                self._read_state(binding, name, samplings[basis])
+            if binding.module.training:
+                for name in binding.expansion.carried:
+                    count = binding.originals[name]
+                    self.counts[name] = count.expand(len(points), *count.shape).clone()
+                    self._bind(binding, name, self.counts[name].unbind(0))
 
-    def _enter_state(self, name: str, sampling: Sampling) -> None:
-        sigma = tensor(self._module, name)
-        values = sampling.every(sigma)  # [E, ...]
-        if name in self._expansion.constraints:
-            values = self._expansion.constraints[name](values)
-        self._bind(name, list(values.unbind(0)), written=True)
-        if self._module.training:
-            self._state.append((sampling, sigma, values.clone(), values))
+    def _read_weight(
+        self, binding: Binding, name: str, sampling: Sampling, leaves: bool | None
+    ) -> None:
+        stack = binding.originals[name]
+        if leaves is None:
+            rows: Sequence[Tensor] = sampling.distinct(stack)
+        else:
+            rows = [row.detach() for row in sampling.distinct(stack.detach())]
+            if leaves and stack.requires_grad:
+                used = sorted(set(sampling.index))
+                for i in used:
+                    rows[i].requires_grad_()
+                self.read[name] = (sampling, used, [rows[i] for i in used])
+        self._bind(binding, name, [rows[i] for i in sampling.index], written=False)
 
-    def _enter_counter(self, name: str) -> None:
-        count = tensor(self._module, name)
-        values = count.expand(self._evaluations, *count.shape).clone()
-        self._bind(name, list(values.unbind(0)), written=True)
-        self._counted.append((count, values[-1]))
+    def _read_state(self, binding: Binding, name: str, sampling: Sampling) -> None:
+        values = sampling.every(binding.originals[name])  # [E, ...]
+        if name in binding.expansion.constraints:
+            values = binding.expansion.constraints[name](values)
+        if self._keep:
+            self.state[name] = (values.clone(), values)
+        self._bind(binding, name, values.unbind(0))
 
-    def _bind(self, name: str, values: list[Tensor], written: bool = False) -> None:
-        for alias in self._expansion.names(name):
-            registry, key = slot(self._module, alias)
-            self._originals.append((registry, key, registry[key]))
+    def _bind(
+        self, binding: Binding, name: str, values: Sequence[Tensor], written: bool = True
+    ) -> None:
+        for registry, key in binding.slots[name]:
             self._slots.append((registry, key, values))
-            if written and self._module.training:
+            if written and self._keep:
                 self._written.append((registry, key, values))
 
-    def call(self, i: int, *args: Any, **kwargs: Any) -> Tensor:
+    def call(self, i: int, *args: Any, **kwargs: Any) -> Any:
         """The module's output at evaluation i."""
         for registry, key, values in self._slots:
             registry[key] = values[i]
-        out: Tensor = self._module(*args, **kwargs)
+        out = self._module(*args, **kwargs)
         for registry, key, values in self._written:
             left = registry[key]
             if left is not values[i] and left is not None:  # replaced, not written in place
                 values[i].copy_(left)
         return out
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        for registry, key, original in self._originals:
-            registry[key] = original
-        if kind is None:
-            with torch.no_grad():
-                for sampling, sigma, before, after in self._state:
-                    sigma.copy_(updated(sampling.inverse, sigma, before, after))
-                for count, last in self._counted:
-                    count.copy_(last)
 
 
 def updated(inverse: Tensor, sigma: Tensor, before: Tensor, after: Tensor) -> Tensor:
@@ -123,10 +184,7 @@ def values_at(module: nn.Module, expansion: Expansion, point: Point) -> dict[str
     values = {}
     for name, basis in expansion.bases.items():
         stack = tensor(module, name).detach()
-        sampling = Sampling.of(basis, [point])
-        if sampling.rows is not None:
-            rows = sampling.rows.to(stack.device)
-            sampling = Sampling(rows, sampling.index, sampling.picks, sampling.inverse)
+        sampling = Sampling.of(basis, [point]).placed(real(stack.dtype), stack.device)
         value = sampling.distinct(stack)[sampling.index[0]].clone()
         rule = expansion.constraints.get(name)
         values[name] = value if rule is None else rule(value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from continua.basis import Basis, Point, least_squares, sample
+from continua.basis import Basis, Constant, Point, sample
 
 
 @dataclass(frozen=True)
@@ -20,26 +20,40 @@ class Sampling:
             with buckets: then an index does the work of a product.
         index: for each evaluation its row, or the coefficient it picks.
         picks: the same as a tensor, `[E]`.
-        inverse: the pseudo-inverse `[K, E]` of all rows, which fits coefficients to values.
     """
 
     rows: Tensor | None
     index: tuple[int, ...]
     picks: Tensor
-    inverse: Tensor
 
     @classmethod
     def of(cls, basis: Basis, points: Sequence[Point]) -> Sampling:
         """The basis at these points, in float64."""
+        if isinstance(basis, Constant):
+            return cls(None, (0,) * len(points), torch.zeros(len(points), dtype=torch.int64))
         phi = sample(basis, points)  # [E, K]
-        inverse = least_squares(phi, rcond=1e-7)
         if bool(((phi == 0) | (phi == 1)).all()) and bool((phi.sum(1) == 1).all()):
             picks = phi.argmax(1)
-            return cls(None, tuple(picks.tolist()), picks, inverse)
+            return cls(None, tuple(picks.tolist()), picks)
         seen: dict[tuple[float, ...], int] = {}
         index = tuple(seen.setdefault(tuple(row), len(seen)) for row in phi.tolist())
         rows = torch.tensor(list(seen), dtype=torch.float64)
-        return cls(rows, index, torch.tensor(index), inverse)
+        return cls(rows, index, torch.tensor(index))
+
+    def placed(self, dtype: torch.dtype, device: torch.device) -> Sampling:
+        """The same in this precision and on this device."""
+        rows = None if self.rows is None else self.rows.to(device, dtype)
+        return Sampling(rows, self.index, self.picks.to(device))
+
+    def pulled(self, rows: Sequence[int], gradients: Sequence[Tensor], into: Tensor) -> None:
+        """Add the gradients of some rows to those of the coefficients, `[K, ...]`."""
+        if self.rows is None:
+            for row, gradient in zip(rows, gradients, strict=True):
+                into[row] += gradient
+        else:
+            phi = self.rows[list(rows)].to(into.dtype)  # [R, K]
+            along = torch.stack([gradient.reshape(-1) for gradient in gradients])
+            into.view(len(into), -1).addmm_(phi.T, along)
 
     def distinct(self, stack: Tensor) -> tuple[Tensor, ...]:
         """The tensor at each row, without a copy where an index does: R tensors of `[...]`."""

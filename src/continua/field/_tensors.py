@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from typing import TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from continua._errors import ModuleError
@@ -55,7 +57,15 @@ def tensor_names(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, tuple[
     return tensors, aliases
 
 
-def copied(module: nn.Module) -> nn.Module:
+def real(dtype: torch.dtype) -> torch.dtype:
+    """The real type of the same precision."""
+    return dtype.to_real() if dtype.is_complex else dtype
+
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def copied(module: M) -> M:
     """A deep copy, or a sentence on why there is none."""
     try:
         return copy.deepcopy(module)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError
 from continua.block import ODEBlock
 from continua.field import BasisChoice
-from continua.solve import RungeKutta
+from continua.solve import Solver
 
 Activation = Literal["relu", "gelu"]
 LAYERS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
@@ -18,7 +18,7 @@ LAYERS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
 def continuous_net(
     *,
     basis: BasisChoice,
-    solver: RungeKutta,
+    solver: Solver,
     in_channels: int = 3,
     classes: int = 10,
     width: int = 16,

@@ -26,7 +26,7 @@ from ._output import METRICS, check_folder, write_figure, write_json
 #: basis functions, and steps, of each level of the training
 LEVELS = (1, 2, 4, 8)
 #: after which share of the epochs each but the first level starts
-STARTS = (0.2, 0.4, 0.7)
+STARTS = (0.15, 0.35, 0.6)
 
 BATCH = 64
 LEARNING_RATE = 0.1
@@ -410,7 +410,7 @@ def table(
                 basis=repr(basis),
                 size=basis.size,
                 solver=type(block.solver).__name__,
-                steps=block.solver.steps,
+                steps=int(block.solver.config()["steps"]),
                 parameters=parameters[name],
                 correct=correct[name],
                 accuracy=correct[name] / held_out,

@@ -5,39 +5,83 @@ from typing import Any
 
 from continua._errors import ArgumentError
 
+from ._bosh3 import Bosh3
+from ._dopri5 import Dopri5
+from ._dopri8 import Dopri8
+from ._dynamics import Dynamics, Evaluate, Function, Reading, Side, Span, Stage, State, combine
 from ._euler import Euler
 from ._heun import Heun
 from ._midpoint import Midpoint
+from ._pair import Pair
+from ._reversible import AsynchronousLeapfrog, ReversibleHeun, ReversibleSolver
 from ._rk4 import RK4
 from ._rk38 import RK38
-from ._runge_kutta import RungeKutta, Solver, Span, Stage
-from ._solution import Solution, Stats
+from ._runge_kutta import RungeKutta, Solver
+from ._solution import Failure, Solution, Stats, Status, Trajectory
+from ._step import Observer, Step, further_stages, sides, stages_between
 from ._tableau import Tableau
+from ._tsit5 import Tsit5
 
 __all__ = [
-    "RK4",
-    "RK38",
-    "SOLVERS",
+    "AsynchronousLeapfrog",
+    "Bosh3",
+    "Dopri5",
+    "Dopri8",
+    "Dynamics",
     "Euler",
+    "Evaluate",
+    "Failure",
+    "Function",
     "Heun",
     "Midpoint",
+    "Observer",
+    "Pair",
+    "RK38",
+    "RK4",
+    "Reading",
+    "ReversibleHeun",
+    "ReversibleSolver",
     "RungeKutta",
+    "SOLVERS",
+    "Side",
     "Solution",
     "Solver",
     "Span",
     "Stage",
+    "State",
     "Stats",
+    "Status",
+    "Step",
     "Tableau",
+    "Trajectory",
+    "Tsit5",
+    "combine",
+    "further_stages",
+    "sides",
     "solver_from_config",
+    "stages_between",
 ]
 
 #: every solver, by name
-SOLVERS: dict[str, type[RungeKutta]] = {
-    solver.__name__: solver for solver in (Euler, Midpoint, Heun, RK4, RK38)
+SOLVERS: dict[str, type[Solver]] = {
+    solver.__name__: solver
+    for solver in (
+        Euler,
+        Midpoint,
+        Heun,
+        RK4,
+        RK38,
+        Bosh3,
+        Dopri5,
+        Tsit5,
+        Dopri8,
+        ReversibleHeun,
+        AsynchronousLeapfrog,
+    )
 }
 
 
-def solver_from_config(config: Mapping[str, Any]) -> RungeKutta:
+def solver_from_config(config: Mapping[str, Any]) -> Solver:
     """The solver that `Solver.config` described."""
     arguments = dict(config)
     name = arguments.pop("type", None)

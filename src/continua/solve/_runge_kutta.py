@@ -1,28 +1,19 @@
-"""Explicit Runge-Kutta methods on a fixed grid."""
+"""Explicit Runge-Kutta methods."""
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, NamedTuple, Self
-
-import torch
-from torch import Tensor
+from typing import Any, ClassVar, Self
 
 from continua._errors import ArgumentError
 
-from ._solution import Solution, Stats
+from ._dynamics import Dynamics, Span, Stage, State, combine
+from ._solution import Stats, Trajectory
+from ._step import Observer, Step, scaled, stages_between
 from ._tableau import Tableau
-
-Span = tuple[float, float]
-
-
-class Stage(NamedTuple):
-    """One evaluation of the field: an exact depth, and the side from which it is sampled."""
-
-    depth: Fraction
-    side: Literal["left", "right"]
 
 
 class Solver(ABC):
@@ -34,7 +25,34 @@ class Solver(ABC):
 
     @abstractmethod
     def with_steps(self, steps: int) -> Self:
-        """The same method with another number of steps."""
+        """The same method on a fixed grid of so many steps."""
+
+    @abstractmethod
+    def refined(self, factor: int) -> Self:
+        """The solver for a basis that is finer by this factor."""
+
+    @abstractmethod
+    def evaluations(self, span: Span) -> int | None:
+        """How often a solve over this span calls the field; None if that is not known before."""
+
+    @abstractmethod
+    def integrate(
+        self,
+        dynamics: Dynamics,
+        z: State,
+        span: Span,
+        save_at: Sequence[float] = (),
+        observe: Observer | None = None,
+    ) -> Trajectory:
+        """Follow the field from one end of the span to the other.
+
+        Args:
+            dynamics: the field.
+            z: the state at the start.
+            span: from where to where.
+            save_at: depths along the span whose states to return.
+            observe: called with every step that is taken.
+        """
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Solver) and self.config() == other.config()
@@ -55,104 +73,103 @@ class RungeKutta(Solver):
     """
 
     tableau: ClassVar[Tableau]
+    steps: int | None
 
     def __init__(self, steps: int):
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise ArgumentError(f"steps is a whole number of at least 1, not {steps!r}")
-        self.steps = steps
+        self.steps = checked_steps(steps)
+        self._known: dict[Span, tuple[Stage, ...]] = {}  # working out exact depths takes time
 
     def config(self) -> dict[str, Any]:
         return {"type": type(self).__name__, "steps": self.steps}
 
     def with_steps(self, steps: int) -> Self:
-        return type(self)(steps)
+        return type(self)(steps=steps)
+
+    def refined(self, factor: int) -> Self:
+        return self if self.steps is None else self.with_steps(self.steps * factor)
+
+    def evaluations(self, span: Span) -> int | None:
+        return None if self.steps is None else self.steps * self.tableau.stages
 
     def stages(self, span: Span) -> tuple[Stage, ...]:
-        """Every evaluation of a solve over this span, in order.
+        """Every evaluation of a solve over this span on the fixed grid, in order.
 
         Depths are exact: integers over the number of steps, never accumulated floats. The ends
         of a step are sampled from inside the step, so that a function which jumps there is read
         in the step's own cell; inside a step the side is right by convention.
         """
+        if span not in self._known:
+            grid, count = self._grid(span), self.tableau.stages
+            self._known[span] = tuple(
+                stage
+                for start, end in itertools.pairwise(grid)
+                for stage in stages_between(self.tableau, start, end)[:count]
+            )
+        return self._known[span]
+
+    def _grid(self, span: Span) -> list[Fraction]:
+        steps = self._fixed()
         start, width = Fraction(span[0]), Fraction(span[1]) - Fraction(span[0])
-        sides: tuple[Literal["left", "right"], ...] = ("right", "left")
-        first, last = sides if width > 0 else sides[::-1]
-        side = {Fraction(0): first, Fraction(1): last}
-        return tuple(
-            Stage(start + width * (n + c) / self.steps, side.get(c, "right"))
-            for n in range(self.steps)
-            for c in self.tableau.c
-        )
+        return [start + width * n / steps for n in range(steps + 1)]
 
-    def advance(self, f: Callable[[int, Tensor], Tensor], z: Tensor, span: Span) -> Tensor:
-        """The state at the end of the span.
+    def _fixed(self) -> int:
+        if self.steps is None:
+            raise ArgumentError(f"{self!r} chooses its own steps: it has no fixed grid")
+        return self.steps
 
-        Args:
-            f: the field, called as f(i, z) at evaluation i of `stages`.
-            z: the state at the start.
-            span: from where to where.
-        """
-        step = self._stepper(f, span)
-        for n in range(self.steps):
-            z = step(n, z)[0]
-        return z
-
-    def solve(
+    def integrate(
         self,
-        f: Callable[[int, Tensor], Tensor],
-        z: Tensor,
+        dynamics: Dynamics,
+        z: State,
         span: Span,
-        save_at: Sequence[float],
-    ) -> Solution:
-        """The trajectory at the depths of `save_at`, which run along the span.
-
-        Depths between two grid points come from the method's continuous extension.
-        """
-        step = self._stepper(f, span)
-        h = (span[1] - span[0]) / self.steps
+        save_at: Sequence[float] = (),
+        observe: Observer | None = None,
+    ) -> Trajectory:
+        taken = self._fixed()
+        evaluate = dynamics.on_grid(lambda: self.stages(span))
+        dynamics.accept()
+        h = (span[1] - span[0]) / taken
         positions = [(s - span[0]) / h for s in save_at]
         saved = [z for position in positions if position <= 0]
-        for n in range(self.steps):
-            before = z
-            z, ks = step(n, before)
-            for position in positions[len(saved) :]:
-                if position > n + 1 + 1e-9 and n + 1 < self.steps:
-                    break
-                theta = min(position - n, 1.0)
-                if theta > 1 - 1e-9:
-                    saved.append(z)
-                else:
-                    saved.append(_combine(before, ks, [h * w for w in self.tableau.weights(theta)]))
-        return Solution(
-            s=torch.tensor(save_at, dtype=torch.float64, device=z.device),
-            z=torch.stack(saved) if saved else z.new_empty(0, *z.shape),
-            final=z,
-            stats=Stats(evaluations=self.steps * self.tableau.stages, steps=self.steps),
-        )
-
-    def _stepper(
-        self, f: Callable[[int, Tensor], Tensor], span: Span
-    ) -> Callable[[int, Tensor], tuple[Tensor, list[Tensor]]]:
-        """A function from (step, state) to (next state, stages), its coefficients worked out."""
-        h = (span[1] - span[0]) / self.steps
-        rows = [[h * float(a) for a in row] for row in self.tableau.a]
-        weights = [h * float(b) for b in self.tableau.b]
+        stats = Stats(evaluations=len(evaluate), steps=taken, step_sizes=[abs(h)] * taken)
         count = self.tableau.stages
+        rows, weights = scaled(self.tableau, h)
+        for n in range(taken):
+            ks: list[State] = []
+            for row, f in zip(rows, evaluate[n * count : (n + 1) * count], strict=False):
+                ks.append(f(combine(z, ks, row)))
+            before, z = z, combine(z, ks, weights)
+            fractions = _fractions(positions[len(saved) :], n, taken)
+            if fractions or observe is not None:
+                start, end = self._grid(span)[n : n + 2]
+                made = Step(self.tableau, start, end, before, z, ks, fractions)
+                if fractions:
+                    saved += within(dynamics, made, stats)
+                if observe is not None:
+                    observe(made)
+        return Trajectory(z, saved, stats)
 
-        def step(n: int, z: Tensor) -> tuple[Tensor, list[Tensor]]:
-            ks: list[Tensor] = []
-            for i, row in enumerate(rows):
-                ks.append(f(n * count + i, _combine(z, ks, row)))
-            return _combine(z, ks, weights), ks
 
-        return step
+def checked_steps(steps: Any, name: str = "steps") -> int:
+    """The number of steps, if it is one."""
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise ArgumentError(f"{name} is a whole number of at least 1, not {steps!r}")
+    return steps
 
 
-def _combine(z: Tensor, ks: list[Tensor], weights: Sequence[float]) -> Tensor:
-    """Z + Σ w_i k_i; only the first sum allocates, and no sum is needed by a backward pass."""
-    out = None
-    for k, w in zip(ks, weights, strict=False):
-        if w == 0:
-            continue
-        out = torch.add(z, k, alpha=w) if out is None else out.add_(k, alpha=w)
-    return z if out is None else out
+def within(dynamics: Dynamics, made: Step, stats: Stats) -> list[State]:
+    """The states that a step was asked to save, by its continuous extension."""
+    if any(fraction < 1 for fraction in made.fractions):
+        made.complete(dynamics, stats)
+    return [made.end_state if x >= 1 else made.at(x) for x in made.fractions]
+
+
+def _fractions(positions: Sequence[float], n: int, last: int) -> tuple[float, ...]:
+    """Which of the remaining positions lie in step n, as fractions of it."""
+    out = []
+    for position in positions:
+        if position > n + 1 + 1e-9 and n + 1 < last:
+            break
+        fraction = position - n
+        out.append(1.0 if fraction > 1 - 1e-9 else fraction)
+    return tuple(out)

@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-Number = int | str | Fraction
+Number = int | float | str | Fraction
+Row = tuple[Fraction, ...]
 
 
-def _fractions(row: Sequence[Number]) -> tuple[Fraction, ...]:
+def _row(row: Sequence[Number]) -> Row:
     return tuple(Fraction(value) for value in row)
+
+
+def _rows(rows: Sequence[Sequence[Number]]) -> tuple[Row, ...]:
+    return tuple(_row(row) for row in rows)
 
 
 @dataclass(frozen=True, init=False)
@@ -25,15 +30,24 @@ class Tableau:
         a: how each stage is made from the earlier ones, one row per stage.
         b: the weights of the stages at the end of the step, b(1).
         dense: per stage the coefficients of b(theta) for theta, theta^2, ...: the continuous
-            extension, which gives the state within a step at no further evaluation.
+            extension, which gives the state within a step.
         order: of the method at the end of the step.
+        errors: weights of the stages in the estimate of the error of a step; none for a method
+            without one, two where the estimate combines two embedded methods.
+        error_order: of the error estimate, which sets how a step's error scales with its length.
+        extra: how many of the stages only the continuous extension needs; they come last.
+        fsal: whether the last stage of a step (before the extra ones) is the first of the next.
     """
 
-    c: tuple[Fraction, ...]
-    a: tuple[tuple[Fraction, ...], ...]
-    b: tuple[Fraction, ...]
-    dense: tuple[tuple[Fraction, ...], ...]
+    c: Row
+    a: tuple[Row, ...]
+    b: Row
+    dense: tuple[Row, ...]
     order: int
+    errors: tuple[Row, ...] = ()
+    error_order: int = 0
+    extra: int = 0
+    fsal: bool = False
 
     def __init__(
         self,
@@ -42,17 +56,34 @@ class Tableau:
         a: Sequence[Sequence[Number]],
         dense: Sequence[Sequence[Number]],
         order: int,
+        errors: Sequence[Sequence[Number]] = (),
+        error_order: int = 0,
+        extra: int = 0,
     ):
-        rows = tuple(_fractions(row) for row in dense)
-        object.__setattr__(self, "c", _fractions(c))
-        object.__setattr__(self, "a", tuple(_fractions(row) for row in a))
-        object.__setattr__(self, "dense", rows)
-        object.__setattr__(self, "b", tuple(sum(row, Fraction(0)) for row in rows))
-        object.__setattr__(self, "order", order)
+        weights, rows = _rows(dense), _rows(a)
+        b = tuple(sum(row, Fraction(0)) for row in weights)
+        last = len(c) - extra - 1
+        # Where the argument of the last stage is the next state, its row says b most exactly.
+        end = (*rows[last], *[Fraction(0)] * (len(c) - last))
+        fsal = last > 0 and all(abs(x - y) < 1e-9 for x, y in zip(b, end, strict=True))
+        values = {
+            "c": _row(c),
+            "a": rows,
+            "dense": weights,
+            "b": end if fsal else b,
+            "order": order,
+            "errors": _rows(errors),
+            "error_order": error_order,
+            "extra": extra,
+            "fsal": fsal,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     @property
     def stages(self) -> int:
-        return len(self.c)
+        """How many stages carry a step to its end."""
+        return len(self.c) - self.extra - self.fsal
 
     def weights(self, theta: float) -> list[float]:
         """b(theta), the weights of the stages at the fraction theta of a step."""

@@ -23,13 +23,14 @@ class Size:
         parameters: trainable and frozen scalars, the coefficients of all blocks among them.
         state: scalars of the floating-point buffers that are saved with it.
         bytes: of both together.
-        evaluations: calls of the fields of all blocks in one forward.
+        evaluations: calls of the fields of all blocks in one forward; None if a solver chooses
+            its own steps.
     """
 
     parameters: int
     state: int
     bytes: int
-    evaluations: int
+    evaluations: int | None
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,11 @@ class Comparison:
     tensors: tuple[TensorChange, ...]
 
     def __str__(self) -> str:
-        rows = [("", "source", "target", "ratio")]
+        rows: list[tuple[str, ...]] = [("", "source", "target", "ratio")]
         for label in ("parameters", "state", "bytes", "evaluations"):
             a, b = getattr(self.source, label), getattr(self.target, label)
-            rows.append((label, f"{a:,}", f"{b:,}", f"{b / a:.3f}" if a else "-"))
+            shown = ["-" if value is None else f"{value:,}" for value in (a, b)]
+            rows.append((label, *shown, f"{b / a:.3f}" if a and b is not None else "-"))
         changes = [("tensor", "source", "target", "relative L2 error")]
         changes += [
             (change.name, repr(change.source), repr(change.target), f"{change.error:.3e}")
@@ -128,11 +130,12 @@ def size(model: nn.Module) -> Size:
         if name not in names and isinstance(t, Tensor) and t.is_floating_point()
     }
     held = [*parameters, *state.values()]
+    counts = [b.solver.evaluations(b.span) for b in blocks(model).values()]
     return Size(
         parameters=sum(p.numel() for p in parameters),
         state=sum(t.numel() for t in state.values()),
         bytes=sum(t.numel() * t.element_size() for t in held),
-        evaluations=sum(len(b.solver.stages(b.span)) for b in blocks(model).values()),
+        evaluations=None if None in counts else sum(count or 0 for count in counts),
     )
 
 

@@ -13,7 +13,7 @@ from continua._errors import ArgumentError
 from continua.basis import Basis, Constant, Point, interpolation, projection, quadrature, sample
 from continua.block import ODEBlock
 from continua.field import BasisChoice, choose, copied, non_negative, tensor
-from continua.solve import RungeKutta
+from continua.solve import Solver
 
 from ._blocks import blocks, transformed
 
@@ -27,7 +27,7 @@ def compress(
     basis: BasisChoice | Mapping[str, BasisChoice] | None = None,
     *,
     steps: int | Mapping[str, int] | None = None,
-    solver: RungeKutta | Mapping[str, RungeKutta] | None = None,
+    solver: Solver | Mapping[str, Solver] | None = None,
     state_basis: BasisChoice | Mapping[str, BasisChoice] | None = None,
     method: Method = "project",
 ) -> M:
@@ -80,7 +80,7 @@ def compress(
         chosen = solvers[name] or block.solver
         count = step_counts[name]
         block._rebase(stacks, chosen if count is None else chosen.with_steps(count))
-    return small  # type: ignore[return-value]
+    return small
 
 
 def _targets(

@@ -23,7 +23,7 @@ from continua._errors import ArgumentError, ContinuaError, FileError
 from continua.basis import Basis, basis_from_config
 from continua.block import ODEBlock
 from continua.field import listed, tensor
-from continua.solve import RungeKutta, solver_from_config
+from continua.solve import Solver, solver_from_config
 
 from ._blocks import blocks
 
@@ -182,7 +182,7 @@ def _return_annotation(function: Any) -> Any:
 def _encode(value: Any, where: str) -> Any:
     if isinstance(value, Basis):
         return {"$basis": value.config()}
-    if isinstance(value, RungeKutta):
+    if isinstance(value, Solver):
         return {"$solver": value.config()}
     if isinstance(value, Mapping):
         if any(not isinstance(key, str) or key.startswith("$") for key in value):

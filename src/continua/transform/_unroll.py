@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from continua._errors import ModuleError
+from continua._errors import ArgumentError, ModuleError
 from continua.block import ODEBlock
 from continua.field import Field, put, tensor
+from continua.solve import RungeKutta
 
 from ._blocks import blocks
 
@@ -48,21 +49,27 @@ def unroll(model: nn.Module) -> nn.Module:
 
 
 def _plain(block: ODEBlock) -> nn.Module:
+    solver = block.solver
+    if not isinstance(solver, RungeKutta) or solver.steps is None:
+        raise ArgumentError(
+            f"{solver!r} has no fixed grid to write out; "
+            "choose one first: continua.compress(model, solver=continua.RK4(steps=8))"
+        )
     modules, names = _stages(block)
     attributes: dict[str, nn.Module | Tensor] = dict(modules)
     graph = fx.Graph()
     state, further = _inputs(graph, block.field)
     x = z = state
-    h = (block.span[1] - block.span[0]) / block.solver.steps
-    tableau = block.solver.tableau
-    for n in range(block.solver.steps):
+    h = (block.span[1] - block.span[0]) / solver.steps
+    tableau = solver.tableau
+    for n in range(solver.steps):
         ks: list[fx.Node] = []
-        for row in tableau.a:
+        for row in tableau.a[: tableau.stages]:
             at = n * tableau.stages + len(ks)
             z_i = _sum(graph, z, ks, [h * float(a) for a in row])
             arguments: tuple[fx.Node, ...] = (z_i,)
             if isinstance(block.field, Field):
-                attributes[f"depth{at}"] = block._depths[at].clone()
+                attributes[f"depth{at}"] = block._plan_depths[at].clone()
                 arguments = (graph.get_attr(f"depth{at}"), z_i, x)
             ks.append(graph.call_module(names[at], arguments, further))
         z = _sum(graph, z, ks, [h * float(b) for b in tableau.b])
@@ -116,7 +123,7 @@ def _stages(block: ODEBlock) -> tuple[dict[str, nn.Module], list[str]]:
     modules: dict[str, nn.Module] = {}
     known: dict[tuple[int, ...], str] = {}
     names = []
-    for at in range(len(block._depths)):
+    for at in range(len(block._plan_depths)):
         key = tuple(sampling.index[at] for sampling in samplings.values())
         if key not in known:
             known[key] = f"stage{len(known)}"

@@ -1,0 +1,572 @@
+"""The block: a basis, a field and a solver put together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from continua._errors import ArgumentError, ModuleError, ShapeError, SolveError
+from continua.basis import Basis, Constant, Point, Side, least_squares, sample
+from continua.field import (
+    BasisChoice,
+    Expansion,
+    Init,
+    Sampling,
+    autocasting,
+    copied,
+    expand,
+    put,
+    real,
+    tensor,
+    values_at,
+)
+from continua.gradient import Backprop, Gradient
+from continua.solve import (
+    RK4,
+    RungeKutta,
+    Solution,
+    Solver,
+    Span,
+    Stage,
+    State,
+    Status,
+    Trajectory,
+    sides,
+)
+
+from ._dynamics import BlockDynamics, Plan, RunningCost
+
+
+class ODEBlock(nn.Module):
+    r"""A residual network of continuous depth, made from any module.
+
+    .. math:: \frac{dz}{ds} = f(z;\, \theta(s), \sigma(s)), \qquad z(s_0) = x, \quad y = z(s_1)
+
+    The module's parameters θ and its state σ (batch-norm statistics, say) become functions of
+    depth; `block.field` is the module with its names unchanged and each of those tensors as a
+    stack of K coefficients. In training mode each forward updates the state by the smallest
+    change that fits what the evaluations left behind (Stateful ODE-Nets, Queiruga et al. 2021).
+
+    Args:
+        field: any `nn.Module` that maps z to dz/ds, or a `Field`. It is copied.
+        basis: how the weights may vary with depth: one basis, or a mapping from name patterns to
+            bases, of which the first match wins.
+        solver: how the trajectory is computed.
+        gradient: how it is differentiated.
+        state_basis: the same for the module's state; None takes `basis`.
+        span: from which depth to which. The basis is stretched over it.
+        init: `"copy"`, the module's own values at every depth, or `"independent"`, a fresh draw
+            of `reset_parameters` at each node of the basis.
+
+    Example:
+        >>> import continua as ct
+        >>> residual = nn.Sequential(nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 4))
+        >>> block = ct.ODEBlock(residual, basis=ct.PiecewiseConstant(8), solver=ct.Euler(steps=8))
+        >>> block(torch.randn(32, 4)).shape
+        torch.Size([32, 4])
+        >>> block.field[2].weight.shape
+        torch.Size([8, 4, 4])
+    """
+
+    _plan_depths: Tensor
+
+    def __init__(
+        self,
+        field: nn.Module,
+        basis: BasisChoice | None = None,
+        solver: Solver | None = None,
+        gradient: Gradient | None = None,
+        *,
+        state_basis: BasisChoice | None = None,
+        span: Span = (0.0, 1.0),
+        init: Init = "copy",
+    ):
+        super().__init__()
+        if isinstance(field, nn.Module):
+            for name, child in field.named_modules():
+                if isinstance(child, ODEBlock):
+                    raise ModuleError(
+                        f"the field contains an ODEBlock ({name or 'itself'}); "
+                        "put blocks one after another instead of inside each other"
+                    )
+        self.span = checked_span(span)
+        self.solver = checked_solver(RK4(steps=8) if solver is None else solver)
+        self.field, self.expansion = expand(
+            field, Constant() if basis is None else basis, state_basis, init
+        )
+        self.gradient = checked_gradient(Backprop() if gradient is None else gradient)
+        self._rebase({}, self.solver)
+
+    # -- what a user calls ---------------------------------------------------------------------
+
+    def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """The state at the end of the span.
+
+        Args:
+            x: the state at its start: a tensor of any shape, or a tuple or dictionary of tensors.
+            args: further arguments, handed to the field at every evaluation.
+            kwargs: further arguments, handed to the field at every evaluation.
+        """
+        leaves, structure = self._checked_input(x)
+        dynamics = self._dynamics(x, structure, args, kwargs, self._plan_of(self.span), None)
+        trajectory = self._run(dynamics, leaves, self.span, ())
+        if trajectory.status is not Status.SUCCESS:
+            raise SolveError(explain(trajectory, self.solver))
+        return trajectory.final[0] if structure is None else unflat(trajectory.final, structure)
+
+    def solve(
+        self,
+        x: Any,
+        *args: Any,
+        save_at: Sequence[float] | Tensor | Literal["steps"] | None = None,
+        span: tuple[float | Tensor, float | Tensor] | None = None,
+        running_cost: RunningCost | None = None,
+        raise_on_failure: bool = True,
+        **kwargs: Any,
+    ) -> Solution:
+        r"""The trajectory, and what it cost.
+
+        Args:
+            x: the state at the start of the span.
+            args: further arguments, handed to the field at every evaluation.
+            save_at: the depths to return, along the span; `"steps"` for the start and the end
+                of every step of a fixed grid, None for the end alone.
+            span: another span than the block's, backward for instance; the weights remain the
+                functions of depth that they are. End points that require a gradient get one.
+            running_cost: l(s, z) or l(s, z, x), one number per sample, a function or a module
+                with parameters of its own; `Solution.cost` is its integral over the span.
+            raise_on_failure: False returns the status of a solve that stopped instead.
+            kwargs: further arguments, handed to the field at every evaluation.
+
+        Example:
+            >>> import continua as ct
+            >>> block = ct.ODEBlock(nn.Tanh(), solver=ct.RK4(steps=4))
+            >>> solution = block.solve(torch.ones(1, 2), save_at=[0.0, 0.5, 1.0])
+            >>> solution.z.shape, solution.stats.evaluations
+            (torch.Size([3, 1, 2]), 16)
+        """
+        leaves, structure = self._checked_input(x)
+        ends = self.span if span is None else span
+        values = checked_span(ends)
+        where = checked_depths(save_at, values, self.solver)
+        if running_cost is not None:
+            first = leaves[0]
+            batch = first.shape[:1]
+            leaves = (*leaves, torch.zeros(batch, dtype=real(first.dtype), device=first.device))
+        plan = self._plan_of(values)
+        dynamics = self._dynamics(x, structure, args, kwargs, plan, running_cost)
+        leaves = self._with_end(dynamics, leaves, ends, values, at_end=False)
+        trajectory = self._run(dynamics, leaves, values, where)
+        if trajectory.status is not Status.SUCCESS and raise_on_failure:
+            raise SolveError(explain(trajectory, self.solver))
+        final = self._with_end(dynamics, trajectory.final, ends, values, at_end=True)
+        count = len(leaves) - (running_cost is not None)
+        saved = [state[:count] for state in trajectory.saved]
+        if final is not trajectory.final and where and where[-1] == values[1] and saved:
+            saved[-1] = final[:count]
+        stacked = [
+            torch.stack([state[i] for state in saved])
+            if saved
+            else leaves[i].new_empty(0, *leaves[i].shape)
+            for i in range(count)
+        ]
+        return Solution(
+            s=torch.tensor(where[: len(saved)], dtype=torch.float64, device=leaves[0].device),
+            z=stacked[0] if structure is None else unflat(stacked, structure),
+            final=final[0] if structure is None else unflat(final[:count], structure),
+            cost=final[-1] if running_cost is not None else None,
+            stats=trajectory.stats,
+            status=trajectory.status,
+            failure=trajectory.failure,
+        )
+
+    def at(self, s: float, side: Side = "right") -> nn.Module:
+        """The plain module at one depth, its tensors detached copies.
+
+        Args:
+            s: the depth.
+            side: the limit to take where a basis jumps.
+        """
+        if not math.isfinite(s):
+            raise ArgumentError(f"a depth is a finite number, not {s!r}")
+        module = copied(self.field)
+        for name, value in values_at(module, self.expansion, self._point(s, side)).items():
+            put(module, self.expansion.names(name), value)
+        return module
+
+    def extra_repr(self) -> str:
+        """What stands in the first lines of the repr."""
+        weights, state = self.expansion.weights, self.expansion.state
+        lines = [f"basis={summary(weights)}"]
+        if state and (set(state.values()) != set(weights.values())):
+            lines.append(f"state_basis={summary(state)}")
+        lines.append(f"solver={self.solver!r}, span=({self.span[0]:g}, {self.span[1]:g})")
+        if self.gradient != Backprop():
+            lines.append(f"gradient={self.gradient!r}")
+        count = sum(p.numel() for p in self.parameters())
+        scalars = sum(tensor(self.field, name).numel() for name in state)
+        lines.append(f"parameters={count:,}, state={scalars:,}")
+        return "\n".join(lines)
+
+    # -- what the verbs use --------------------------------------------------------------------
+
+    def _rebase(self, stacks: Mapping[str, tuple[Basis, Tensor]], solver: Solver) -> Self:
+        """Take other bases and coefficients for some tensors, and another solver."""
+        for name, (_, stack) in stacks.items():
+            put(self.field, self.expansion.names(name), stack)
+        bases = self.expansion.bases | {name: basis for name, (basis, _) in stacks.items()}
+        self.expansion = Expansion(
+            weights={name: bases[name] for name in self.expansion.weights},
+            state={name: bases[name] for name in self.expansion.state},
+            carried=self.expansion.carried,
+            aliases=self.expansion.aliases,
+            constraints=self.expansion.constraints,
+        )
+        self.solver = checked_solver(solver)
+        self._exact = self._plan(self.span) if has_grid(self.solver) else None
+        low, high = (Fraction(end) for end in sorted(self.span))
+        inner = sorted({b for basis in set(bases.values()) for b in basis.breakpoints[1:-1]})
+        # Where a basis breaks, in the block's own depth; the way back must be exact.
+        self._breaks = {float(low + (high - low) * Fraction(b)): b for b in inner}
+        self._place()
+        return self
+
+    # -- the grid ------------------------------------------------------------------------------
+
+    def _point(self, s: float | Fraction, side: Side) -> Point:
+        """A depth of the span as a point of the bases, which live on [0, 1]."""
+        if s in self._breaks:
+            return Point(self._breaks[float(s)], side)
+        low, high = sorted(self.span)
+        if isinstance(s, Fraction):
+            return Point(float((s - Fraction(low)) / (Fraction(high) - Fraction(low))), side)
+        return Point((s - low) / (high - low), side)
+
+    def _plan(self, span: Span) -> Plan:
+        """The fixed grid over a span, every basis at its stages, in float64."""
+        assert isinstance(self.solver, RungeKutta)
+        stages = self.solver.stages(span)
+        low, high = map(Fraction, sorted(self.span))
+        points = tuple(
+            Point(float((Fraction(stage.depth) - low) / (high - low)), stage.side)
+            for stage in stages
+        )
+        depths = torch.tensor([float(stage.depth) for stage in stages], dtype=torch.float64)
+        bases = dict.fromkeys(self.expansion.bases.values())
+        samplings = {basis: Sampling.of(basis, points) for basis in bases}
+        inverses = {
+            basis: least_squares(sample(basis, points), rcond=1e-7)
+            for basis in dict.fromkeys(self.expansion.state.values())
+        }
+        return Plan(stages, points, depths, samplings, inverses)
+
+    def _dtype_of(self, basis: Basis) -> torch.dtype:
+        """The precision in which a basis is read: the finest of the tensors that use it."""
+        dtype = torch.float16
+        for name, other in self.expansion.bases.items():
+            if other == basis:
+                dtype = torch.promote_types(dtype, tensor(self.field, name).dtype)
+        return real(dtype)
+
+    def _reference(self) -> Tensor:
+        """Some tensor of the field, whose device is the block's."""
+        held: list[Tensor] = [*self.field.parameters(), *self.field.buffers()]
+        return held[0] if held else torch.empty(0)
+
+    def _place(self) -> None:
+        """Lay the plan out as buffers in the weights' precision and on their device.
+
+        The exact plan stays apart in float64: a trip through half precision costs nothing.
+        """
+        self._dtypes = {basis: self._dtype_of(basis) for basis in self.expansion.bases.values()}
+        for name in [name for name in self._buffers if name.startswith("_plan")]:
+            del self._buffers[name]
+        if self._exact is None:
+            return
+        reference = self._reference()
+        dtype = reference.dtype if reference.is_floating_point() else torch.get_default_dtype()
+        self._hold("_plan_depths", self._exact.depths.to(reference.device, dtype))
+        for i, (basis, sampling) in enumerate(self._exact.samplings.items()):
+            placed = sampling.placed(self._dtypes[basis], reference.device)
+            self._hold(f"_plan_rows{i}", placed.rows)
+            self._hold(f"_plan_picks{i}", placed.picks)
+        for i, (basis, inverse) in enumerate(self._exact.inverses.items()):
+            self._hold(f"_plan_inverse{i}", inverse.to(reference.device, self._dtypes[basis]))
+
+    def _hold(self, name: str, value: Tensor | None) -> None:
+        self.register_buffer(name, value, persistent=False)
+
+    def _samplings(self) -> dict[Basis, Sampling]:
+        """Every basis at the stages of the fixed grid, in the weights' precision."""
+        assert self._exact is not None
+        return {
+            basis: Sampling(
+                getattr(self, f"_plan_rows{i}"), sampling.index, getattr(self, f"_plan_picks{i}")
+            )
+            for i, (basis, sampling) in enumerate(self._exact.samplings.items())
+        }
+
+    def _plan_of(self, span: Span) -> Plan | None:
+        """The plan of a solve over this span; None where the solver finds its own way."""
+        if self._exact is None or span != self.span:
+            return None
+        return Plan(
+            self._exact.stages,
+            self._exact.points,
+            self._plan_depths,
+            self._samplings(),
+            {b: getattr(self, f"_plan_inverse{i}") for i, b in enumerate(self._exact.inverses)},
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(by_rows(fn), recurse)  # type: ignore[no-untyped-call]
+        self._place()
+        return self
+
+    # -- one solve -----------------------------------------------------------------------------
+
+    def _dynamics(
+        self,
+        x: Any,
+        structure: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        plan: Plan | None,
+        cost: RunningCost | None,
+    ) -> BlockDynamics:
+        def place(basis: Basis, sampling: Sampling) -> Sampling:
+            return sampling.placed(self._dtypes[basis], self._reference().device)
+
+        return BlockDynamics(
+            self.field,
+            self.expansion,
+            plan,
+            lambda stage: self._point(stage.depth, stage.side),
+            place,
+            tuple(self._breaks),
+            x,
+            structure,
+            args,
+            kwargs,
+            cost,
+        )
+
+    def _run(
+        self, dynamics: BlockDynamics, z: State, span: Span, save_at: Sequence[float]
+    ) -> Trajectory:
+        # Under autocast the field may compute in half precision; the sum of its steps may not.
+        if autocasting(z[0].device):
+            half = (torch.float16, torch.bfloat16)
+            z = tuple(leaf.float() if leaf.dtype in half else leaf for leaf in z)
+        self.gradient.check(self.solver, dynamics)
+        return self.gradient.solve(self.solver, dynamics, z, span, save_at)
+
+    def _with_end(
+        self,
+        dynamics: BlockDynamics,
+        z: State,
+        ends: tuple[float | Tensor, float | Tensor],
+        values: Span,
+        at_end: bool,
+    ) -> State:
+        """The state with the gradient of an end point of the span attached.
+
+        By Leibniz, moving the end by ds moves the state there by f ds, and moving the start
+        moves the state that starts from it by -f ds.
+        """
+        end = ends[int(at_end)]
+        if not (isinstance(end, Tensor) and end.requires_grad):
+            return z
+        stage = Stage(values[int(at_end)], sides(*values)[int(at_end)])
+        with torch.no_grad(), dynamics.again():
+            (evaluate,) = dynamics.read([stage], leaves=False).evaluate
+            slope = evaluate(z)
+        sign = 1.0 if at_end else -1.0
+        moved = (end - end.detach()).to(z[0].device)
+        return tuple(
+            leaf + sign * (moved * k).to(leaf.dtype) for leaf, k in zip(z, slope, strict=True)
+        )
+
+    def _field_at(self, x: Any, s: float) -> tuple[Sequence[Tensor], Callable[[Tensor], Tensor]]:
+        """The field at one depth as a function of the state, and its weights there as leaves."""
+        _, structure = self._checked_input(x)
+        dynamics = self._dynamics(x, structure, (), {}, None, None)
+        start, end = self.span
+        side = sides(start, end)[int(s == end)]
+
+        def f(z: Tensor) -> Tensor:
+            with dynamics.again():
+                return reading.evaluate[0]((z,))[0]
+
+        with dynamics.again():
+            reading = dynamics.read([Stage(s, side)])
+        return reading.leaves[: len(self.expansion.weights)], f
+
+    def _checked_input(self, x: Any) -> tuple[State, Any]:
+        """The leaves of the state and its structure, None for a single tensor."""
+        if isinstance(x, Tensor):
+            self._check_tensor(x)
+            return (x,), None
+        if not isinstance(x, tuple | dict):
+            raise ShapeError(
+                f"the state is a tensor, or a tuple or dictionary of tensors, "
+                f"not {type(x).__name__}"
+            )
+        leaves, structure = pytree.tree_flatten(x)
+        if not leaves:
+            raise ShapeError("the state is empty")
+        for leaf in leaves:
+            if not isinstance(leaf, Tensor):
+                raise ShapeError(f"the state contains a {type(leaf).__name__}, not only tensors")
+            self._check_tensor(leaf)
+        return tuple(leaves), structure
+
+    def _check_tensor(self, x: Tensor) -> None:
+        if not (x.is_floating_point() or x.is_complex()):
+            raise ShapeError(f"the state must be floating-point, not {x.dtype}; use x.float()")
+        weight = next(iter(self.field.parameters()), None)
+        if weight is not None and weight.device != x.device:
+            raise ShapeError(
+                f"the input is on {x.device} but the block's weights are on {weight.device}; "
+                f"use block.to({str(x.device)!r}) or move the input"
+            )
+        if (
+            weight is not None
+            and not autocasting(x.device)
+            and weight.dtype.is_floating_point
+            and x.dtype != weight.dtype
+            and x.dtype.is_floating_point
+        ):
+            raise ShapeError(
+                f"the input is {x.dtype} but the block's weights are {weight.dtype}; "
+                f"use block.to({x.dtype}) or convert the input"
+            )
+        if _has_values(x) and not torch.isfinite(x.detach()).all():
+            raise ArgumentError(f"the input of the block has {_non_finite(x)}")
+
+
+def checked_span(span: tuple[float | Tensor, float | Tensor]) -> Span:
+    """The span as two different finite floats."""
+    try:
+        start, end = (float(x.detach()) if isinstance(x, Tensor) else float(x) for x in span)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"a span is a pair of depths, not {span!r}") from None
+    if not (math.isfinite(start) and math.isfinite(end)) or start == end:
+        raise ArgumentError(f"a span goes from one finite depth to another, not {span!r}")
+    return start, end
+
+
+def checked_gradient(gradient: Gradient) -> Gradient:
+    """The gradient, if it is one."""
+    if not isinstance(gradient, Gradient):
+        raise ArgumentError(
+            f"gradient is an instance such as continua.Backprop(), not {gradient!r}"
+        )
+    return gradient
+
+
+def has_grid(solver: Solver) -> bool:
+    """Whether the stages of the solver are known before it runs."""
+    return isinstance(solver, RungeKutta) and solver.steps is not None
+
+
+def unflat(leaves: Sequence[Tensor], structure: Any) -> Any:
+    """Leaves put back into the structure of the state."""
+    return pytree.tree_unflatten(leaves, structure)
+
+
+def explain(trajectory: Trajectory, solver: Solver) -> str:
+    """One sentence on where and why a solve stopped, and what to try."""
+    failure = trajectory.failure
+    assert failure is not None
+    remedy = {
+        Status.MAX_STEPS: "raise max_steps, loosen rtol and atol, or use a fixed grid with steps=",
+        Status.STEP_TOO_SMALL: "loosen rtol and atol, use double precision, or bound the field",
+        Status.NON_FINITE: "look for divisions, logarithms or exploding weights in the field",
+    }[trajectory.status]
+    sample = "" if failure.sample is None else f", sample {failure.sample}"
+    return (
+        f"{solver!r} stopped at depth {failure.depth:.6g}{sample}: {trajectory.status.value} "
+        f"(field norm {failure.norm:.3g}, step {failure.step:.3g}); {remedy}"
+    )
+
+
+def checked_solver(solver: Solver) -> Solver:
+    """The solver, if it is one."""
+    if not isinstance(solver, Solver):
+        raise ArgumentError(f"solver is an instance such as continua.RK4(steps=8), not {solver!r}")
+    return solver
+
+
+def checked_depths(
+    save_at: Sequence[float] | Tensor | Literal["steps"] | None, span: Span, solver: Solver
+) -> list[float]:
+    """The depths to save, sorted along the span and inside it."""
+    start, end = span
+    if save_at is None:
+        return [end]
+    if isinstance(save_at, str):
+        steps = getattr(solver, "steps", None)
+        if save_at != "steps" or steps is None:
+            raise ArgumentError(
+                f"save_at is a list of depths, or 'steps' for a solver on a fixed grid, "
+                f"not {save_at!r} for {solver!r}"
+            )
+        return [start + (end - start) * n / steps for n in range(steps)] + [end]
+    depths = [float(s) for s in save_at]
+    for s in depths:
+        if not min(span) <= s <= max(span):
+            raise ArgumentError(f"save_at has depth {s:g}, outside the span ({start:g}, {end:g})")
+    if depths != sorted(depths, reverse=end < start):
+        raise ArgumentError(f"save_at must run along the span ({start:g}, {end:g}): sort it")
+    return depths
+
+
+def by_rows(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """A conversion that also takes a stack of images' kernels.
+
+    `model.to(memory_format=torch.channels_last)` refuses five dimensions; on a stack of
+    kernels it means each kernel.
+    """
+
+    def convert(t: Tensor) -> Tensor:
+        try:
+            return fn(t)
+        except RuntimeError:
+            if t.dim() != 5:
+                raise
+            rows = [fn(row).permute(0, 2, 3, 1) for row in t.unbind(0)]
+            return torch.stack(rows).permute(0, 1, 4, 2, 3)
+
+    return convert
+
+
+def summary(bases: Mapping[str, Basis]) -> str:
+    """The bases in use, and how many tensors use each where there are several."""
+    counts: dict[Basis, int] = {}
+    for basis in bases.values():
+        counts[basis] = counts.get(basis, 0) + 1
+    if len(counts) == 1:
+        return repr(next(iter(counts)))
+    return ", ".join(f"{basis!r} for {n}" for basis, n in counts.items()) or "none"
+
+
+def _has_values(x: Tensor) -> bool:
+    """Whether the tensor can be looked at: not while tracing, nor under vmap."""
+    if torch.compiler.is_compiling() or x.is_meta:
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
+def _non_finite(x: Tensor) -> str:
+    """Where a tensor is not finite, in words."""
+    bad = ~torch.isfinite(x.detach())
+    kind = "NaN" if x.detach().isnan().any() else "infinite"
+    sample = f", first in sample {int(bad.nonzero()[0, 0])}" if x.dim() else ""
+    return f"{int(bad.sum())} {kind} of {x.numel()} values{sample}; clean the data before"

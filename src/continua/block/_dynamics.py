@@ -1,0 +1,269 @@
+"""An expanded module as dynamics that solvers and gradients can follow."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from continua._errors import ShapeError
+from continua.basis import Basis, Point
+from continua.field import Binding, Expansion, Field, Frame, Sampling
+from continua.solve import Dynamics, Evaluate, Reading, Stage, State
+
+RunningCost = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A fixed grid, worked out once: its stages, depths, and the bases there."""
+
+    stages: tuple[Stage, ...]
+    points: tuple[Point, ...]
+    depths: Tensor
+    samplings: dict[Basis, Sampling]
+    inverses: dict[Basis, Tensor]
+
+
+class BlockDynamics(Dynamics):
+    """The field of a block, its running cost beside it, for one solve.
+
+    Args:
+        module: the expanded module.
+        expansion: its record.
+        plan: the fixed grid of the solver, if it has one.
+        point: from a stage to a point of the bases.
+        place: from a basis and a sampling to the sampling in the weights' precision.
+        breakpoints: the depths at which weights may jump.
+        x: the input of the block.
+        structure: of the state, a tensor or a tuple or dictionary of tensors.
+        args: further arguments of the field.
+        kwargs: further arguments of the field.
+        cost: the running cost.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        expansion: Expansion,
+        plan: Plan | None,
+        point: Callable[[Stage], Point],
+        place: Callable[[Basis, Sampling], Sampling],
+        breakpoints: tuple[float, ...],
+        x: Any,
+        structure: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        cost: RunningCost | None = None,
+    ):
+        self._module, self._expansion, self._plan = module, expansion, plan
+        self._point, self._place = point, place
+        self._x, self._structure, self._args, self._kwargs = x, structure, args, kwargs
+        self._cost = None if cost is None else with_input(cost)
+        self._checked = False
+        self._binding = Binding(module, expansion)
+        self._frame: Frame | None = None
+        self.breakpoints = breakpoints
+        self._names = tuple(expansion.weights)
+        weights = [dict(_named(module, expansion))[name] for name in self._names]
+        self._others = [
+            t
+            for t in pytree.tree_leaves((x if self._sees_input else (), args, kwargs))
+            if isinstance(t, Tensor) and t.requires_grad
+        ]
+        if isinstance(cost, nn.Module):
+            self._others += [p for p in cost.parameters() if p.requires_grad]
+        self.tensors = (*weights, *self._others)
+        self._gathered: dict[int, Tensor] = {}
+
+    @property
+    def _sees_input(self) -> bool:
+        return isinstance(self._module, Field) or self._cost is not None
+
+    @property
+    def noisy(self) -> bool:  # type: ignore[override]
+        """Whether dropout is on."""
+        return any(
+            module.training
+            and (
+                (isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0)
+                or (isinstance(module, nn.MultiheadAttention) and module.dropout > 0)
+                or isinstance(module, nn.RReLU)
+            )
+            for module in self._module.modules()
+        )
+
+    @property
+    def stateful(self) -> bool:  # type: ignore[override]
+        """Whether batch norm, or anything else with state, is training."""
+        return bool(self._expansion.state) and any(
+            self._module.get_submodule(name.rpartition(".")[0]).training
+            for name in self._expansion.state
+        )
+
+    def __enter__(self) -> Self:
+        self._binding.__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._binding.__exit__(kind, error, trace)
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        self._gathered = {}
+        forward, self._binding = self._binding, Binding(self._module, self._expansion, update=False)
+        try:
+            with self._binding:
+                yield
+        finally:
+            self._binding = forward
+
+    def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
+        self._frame, depths = self._frame_at(stages, None)
+        return self._evaluations(self._frame, depths)
+
+    def on_grid(self, stages: Callable[[], Sequence[Stage]]) -> Sequence[Evaluate]:
+        plan = self._plan
+        if plan is None:
+            return self.at(stages())
+        self._frame = self._binding.frame(plan.samplings, plan.points, plan.inverses)
+        return self._evaluations(self._frame, plan.depths.unbind(0) if self._reads_depth else ())
+
+    def accept(self) -> None:
+        assert self._frame is not None
+        self._binding.accept(self._frame)
+
+    def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
+        frame, depths = self._frame_at(stages, leaves)
+        rows = [row for _, _, rows in frame.read.values() for row in rows]
+
+        def pull(gradients: Sequence[Tensor | None]) -> None:
+            remaining = iter(gradients)
+            for name, (sampling, used, _) in frame.read.items():
+                found = [(i, next(remaining)) for i in used]
+                kept = [(i, g) for i, g in found if g is not None]
+                if kept:
+                    at = self._names.index(name)
+                    into = self._gathered.get(at)
+                    if into is None:
+                        into = self._gathered[at] = torch.zeros_like(
+                            self.tensors[at], memory_format=torch.contiguous_format
+                        )
+                    sampling.pulled([i for i, _ in kept], [g for _, g in kept], into)
+            for i, gradient in enumerate(remaining, start=len(self._names)):
+                if gradient is not None:
+                    known = self._gathered.get(i)
+                    self._gathered[i] = gradient if known is None else known + gradient
+
+        return Reading(
+            self._evaluations(frame, depths), [*rows, *(self._others if leaves else ())], pull
+        )
+
+    def gradients(self) -> Sequence[Tensor | None]:
+        gathered, self._gathered = self._gathered, {}
+        return [gathered.get(i) for i in range(len(self.tensors))]
+
+    def _frame_at(
+        self, stages: Sequence[Stage], leaves: bool | None
+    ) -> tuple[Frame, Sequence[Tensor]]:
+        points = [self._point(stage) for stage in stages]
+        samplings = {
+            basis: self._place(basis, Sampling.of(basis, points))
+            for basis in dict.fromkeys(self._expansion.bases.values())
+        }
+        depths: Sequence[Tensor] = ()
+        if self._reads_depth:
+            first = pytree.tree_leaves(self._x)[0]
+            dtype = first.dtype.to_real() if first.is_complex() else first.dtype
+            values = [float(stage.depth) for stage in stages]
+            depths = torch.tensor(values, dtype=dtype, device=first.device).unbind(0)
+        return self._binding.frame(samplings, points, None, leaves), depths
+
+    @property
+    def _reads_depth(self) -> bool:
+        return isinstance(self._module, Field) or self._cost is not None
+
+    def _evaluations(self, frame: Frame, depths: Sequence[Tensor]) -> Sequence[Evaluate]:
+        field, args, kwargs = isinstance(self._module, Field), self._args, self._kwargs
+        single = self._structure is None
+
+        def evaluate(i: int) -> Evaluate:
+            def f(leaves: State) -> State:
+                count = len(leaves) - (self._cost is not None)
+                z = leaves[0] if single else pytree.tree_unflatten(leaves[:count], self._structure)
+                given = (depths[i], z, self._x) if field else (z,)
+                if self._checked:
+                    out = frame.call(i, *given, *args, **kwargs)
+                else:
+                    out = self._first(frame, i, given, z)
+                slope = (out,) if single else tuple(pytree.tree_leaves(out))
+                if self._cost is None:
+                    return slope
+                return (*slope, self._cost_at(depths[i], z, leaves[-1]))
+
+            return f
+
+        return [evaluate(i) for i in range(len(frame.points))]
+
+    def _first(self, frame: Frame, i: int, given: tuple[Any, ...], z: Any) -> Any:
+        """The first evaluation, with every mistake that it can show put in a sentence."""
+        name = type(self._module).__name__
+        try:
+            out = frame.call(i, *given, *self._args, **self._kwargs)
+        except RuntimeError as error:
+            raise ShapeError(
+                f"the field {name} fails on a state of shape {shapes(z)}: {error}"
+            ) from error
+        if self._structure is None and not isinstance(out, Tensor):
+            raise ShapeError(f"the field {name} returned {type(out).__name__}, not a tensor")
+        if self._structure is not None and pytree.tree_structure(out) != self._structure:
+            raise ShapeError(
+                f"the field {name} returned a {type(out).__name__} of another structure than "
+                f"the state, which is a {type(z).__name__} of {shapes(z)}"
+            )
+        if shapes(out) != shapes(z):
+            raise ShapeError(
+                f"the field {name} maps a state of shape {shapes(z)} to "
+                f"{shapes(out)}; dz/ds must have the shape of z"
+            )
+        self._checked = True
+        return out
+
+    def _cost_at(self, s: Tensor, z: Any, total: Tensor) -> Tensor:
+        assert self._cost is not None
+        value = self._cost(s, z, self._x)
+        if not isinstance(value, Tensor) or value.shape != total.shape:
+            got = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise ShapeError(
+                f"the running cost returns one number per sample, shape {list(total.shape)}, "
+                f"not {got}; sum or average over the other dimensions"
+            )
+        return value
+
+
+def shapes(z: Any) -> Any:
+    """The shape of a state, or the shapes of its parts."""
+    if isinstance(z, Tensor):
+        return list(z.shape)
+    return [list(part.shape) for part in pytree.tree_leaves(z)]
+
+
+def with_input(cost: RunningCost) -> RunningCost:
+    """The cost as a function of depth, state and input, whichever of them it takes."""
+    function = cost.forward if isinstance(cost, nn.Module) else cost
+    try:
+        count = len(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        count = 2
+    return cost if count > 2 else lambda s, z, x: cost(s, z)
+
+
+def _named(module: nn.Module, expansion: Expansion) -> Iterator[tuple[str, Tensor]]:
+    for name in expansion.weights:
+        yield name, module.get_parameter(name)

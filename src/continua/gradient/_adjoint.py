@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from continua._errors import ArgumentError
+from continua.solve import (
+    Dynamics,
+    Evaluate,
+    RungeKutta,
+    Solver,
+    Span,
+    Stage,
+    State,
+    Stats,
+    Status,
+    Step,
+    Trajectory,
+)
+
+from ._gradient import Gradient, Job, added, leaf, or_zero, vector_jacobian
+
+
+class Adjoint(Gradient):
+    r"""Solve the adjoint equation backward in depth: the gradient of the continuous solution.
+
+    .. math:: \frac{da}{ds} = -a^\top \frac{\partial f}{\partial z}, \qquad
+              \frac{d\ell}{d\theta} = \int a^\top \frac{\partial f}{\partial \theta}\, ds
+
+    A running cost is one more component of the state, so its terms are in both equations. The
+    integral is a Gauss quadrature on the backward steps, and only its result is contracted with
+    the basis: the backward state is (z, a) or a alone, never the weights, and the cost does not
+    grow with the basis. The gradient agrees with `Backprop` up to the tolerances of both solves.
+
+    Args:
+        state: `"interpolate"` reads z from the stored forward solution; `"backsolve"` solves for
+            it backward along with a, which needs no memory that grows with the steps, and is
+            unstable where the flow contracts strongly.
+        solver: of the backward solve, with its own tolerances; None takes the forward one.
+
+    Proposition 1 of Dissecting Neural ODEs (Massaroli et al. 2020), corollaries 1 and 2 for
+    spectral and stacked weights.
+    """
+
+    def __init__(self, state: str = "interpolate", solver: RungeKutta | None = None):
+        if state not in ("interpolate", "backsolve"):
+            raise ArgumentError(f"state is 'interpolate' or 'backsolve', not {state!r}")
+        self.state, self.solver = state, solver
+
+    def check(self, solver: Solver, dynamics: Dynamics) -> None:
+        for used in (solver, self.solver or solver):
+            if not isinstance(used, RungeKutta):
+                raise ArgumentError(
+                    f"Adjoint needs a Runge-Kutta method, not {used!r}; use Reversible() for that"
+                )
+        if self.state == "backsolve" and dynamics.stateful:
+            raise ArgumentError(
+                "Adjoint(state='backsolve') cannot be right with batch norm in training mode: "
+                "use Adjoint(), Checkpoint() or Backprop(), or put the norm in evaluation mode"
+            )
+        if dynamics.noisy:
+            raise ArgumentError(
+                "the adjoint equation needs a field without dropout: use Checkpoint() or "
+                "Backprop(), or put the dropout in evaluation mode"
+            )
+
+    def solve(
+        self, solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Sequence[float]
+    ) -> Trajectory:
+        return _AdjointJob(solver, dynamics, span, save_at, len(z), self).run(z)
+
+
+class _AdjointJob(Job):
+    solver: RungeKutta
+
+    def __init__(self, *arguments: Any):
+        *rest, self.options = arguments
+        super().__init__(*rest)
+        self.ends: list[tuple[float, float]] = []
+        self.powers = 0
+
+    def forward(self, z: State) -> Trajectory:
+        solver = self.solver
+        observe = None
+        if self.options.state == "interpolate":
+            self.powers = max(len(row) for row in solver.tableau.dense)
+            observe = self._keep
+        trajectory = solver.integrate(self.dynamics, z, self.span, self.save_at, observe)
+        if self.options.state == "backsolve":
+            self.stored = list(trajectory.final)
+        return trajectory
+
+    def _keep(self, step: Step) -> None:
+        """Store the step as a polynomial: its start and the coefficients of theta, theta^2..."""
+        step.complete(self.dynamics)
+        self.ends.append((float(step.start), float(step.end)))
+        self.stored += step.z
+        for power in range(self.powers):
+            for i in range(self.leaves):
+                total = torch.zeros_like(step.z[i])
+                for row, k in zip(step.tableau.dense, step.ks, strict=True):
+                    if power < len(row) and row[power]:
+                        total.add_(k[i], alpha=step.h * float(row[power]))
+                self.stored.append(total)
+
+    def at(self, s: float) -> State:
+        """The forward solution at a depth."""
+        forward = self.span[1] > self.span[0]
+        key = s if forward else -s
+        n = bisect.bisect_right(self.starts, key) - 1
+        n = min(max(n, 0), len(self.ends) - 1)
+        start, end = self.ends[n]
+        x = (s - start) / (end - start)
+        per_step = self.leaves * (self.powers + 1)
+        block = self.stored[n * per_step : (n + 1) * per_step]
+        out = []
+        for i in range(self.leaves):
+            total = block[i + self.leaves * self.powers] * x
+            for power in range(self.powers - 1, 0, -1):
+                total = (total + block[i + self.leaves * power]) * x
+            out.append(total + block[i])
+        return tuple(out)
+
+    def backward(self, final: State, saved: list[State], stats: Stats) -> State:
+        forward = self.span[1] > self.span[0]
+        self.starts = [start if forward else -start for start, _ in self.ends]
+        solver: RungeKutta = self.options.solver or self.solver
+        backsolve = self.options.state == "backsolve"
+        z: State = tuple(self.stored) if backsolve else ()
+        a, s = final, self.span[1]
+        events: list[tuple[float, State | None]] = [*zip(self.save_at, saved, strict=True)]
+        if solver.steps is not None:  # equal steps would straddle what they do not know of
+            low, high = sorted(self.span)
+            events += [(b, None) for b in self.dynamics.breakpoints if low < b < high]
+        events = sorted(events, key=lambda event: event[0], reverse=forward)
+        dynamics = _Backward(self, backsolve)
+
+        def integral(step: Step) -> None:
+            self._quadrature(step, dynamics, stats)
+
+        for depth, gradient in [*events, (self.span[0], None)]:
+            if depth != s:
+                part = solver
+                if part.steps is not None:
+                    share = abs((s - depth) / (self.span[1] - self.span[0]))
+                    part = part.with_steps(max(1, math.ceil(part.steps * share - 1e-9)))
+                trajectory = part.integrate(dynamics, (*z, *a), (s, depth), observe=integral)
+                _merge(stats, trajectory.stats)
+                if trajectory.status is not Status.SUCCESS:
+                    raise ArgumentError(
+                        f"the backward solve stopped at depth {trajectory.failure.depth:g}: "  # type: ignore[union-attr]
+                        f"{trajectory.status.value}; try Checkpoint(), or looser tolerances in "
+                        "Adjoint(solver=...)"
+                    )
+                z, a = trajectory.final[: len(z)], trajectory.final[len(z) :]
+                s = depth
+            if gradient is not None:
+                a = added(a, gradient)
+        return a
+
+    def _quadrature(self, step: Step, dynamics: Dynamics, stats: Stats) -> None:
+        """Add the integral of a df/dtheta over one backward step."""
+        step.complete(dynamics, stats)
+        x, w = np.polynomial.legendre.leggauss(step.tableau.order // 2 + 1)
+        nodes = [float(step.start) + step.h * 0.5 * (1 + v) for v in x]
+        reading = self.dynamics.read([Stage(s, "right") for s in nodes])
+        stats.evaluations += len(nodes)
+        outputs, along = [], []
+        with torch.enable_grad():
+            for i, s in enumerate(nodes):
+                both = step.at(0.5 * (1 + float(x[i])))
+                z = both[: -self.leaves] or self.at(s)
+                outputs.append(reading.evaluate[i](tuple(v.detach() for v in z)))
+                weight = -step.h * 0.5 * float(w[i])
+                along.append(tuple(v.detach() * weight for v in both[-self.leaves :]))
+        reading.pull(vector_jacobian(outputs, reading.leaves, along))
+
+
+class _Backward(Dynamics):
+    """The adjoint equation, with the state beside it when that is solved backward too."""
+
+    def __init__(self, job: _AdjointJob, backsolve: bool):
+        self.job, self.backsolve = job, backsolve
+        self.breakpoints = job.dynamics.breakpoints
+
+    def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
+        reading = self.job.dynamics.read(stages, leaves=False)
+        return [
+            self._evaluate(f, float(stage.depth))
+            for f, stage in zip(reading.evaluate, stages, strict=True)
+        ]
+
+    def _evaluate(self, f: Evaluate, s: float) -> Evaluate:
+        def evaluate(both: State) -> State:
+            z, a = both[: -self.job.leaves], both[-self.job.leaves :]
+            with torch.enable_grad():
+                z_leaf = leaf(z or self.job.at(s))
+                out = f(z_leaf)
+            gradients = vector_jacobian([out], z_leaf, [a])
+            slope = tuple(-g for g in or_zero(gradients, z_leaf))
+            return (*(x.detach() for x in out), *slope) if z else slope
+
+        return evaluate
+
+
+def _merge(stats: Stats, more: Stats) -> None:
+    stats.evaluations += more.evaluations
+    stats.steps += more.steps
+    stats.rejected += more.rejected
+    stats.step_sizes += more.step_sizes

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from continua.solve import Dynamics, Solver, Span, State, Trajectory
+
+from ._gradient import Gradient
+
+
+class Backprop(Gradient):
+    """Differentiate the solver's own operations: exact for the discrete solution.
+
+    Autograd keeps what every evaluation of the field needs, so memory grows with the number of
+    evaluations. Second derivatives work.
+    """
+
+    def solve(
+        self, solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Sequence[float]
+    ) -> Trajectory:
+        with dynamics:
+            return solver.integrate(dynamics, z, span, save_at)

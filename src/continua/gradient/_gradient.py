@@ -1,0 +1,135 @@
+"""What every gradient has in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from continua.solve import Dynamics, Solver, Span, State, Stats, Trajectory
+
+
+class Gradient(ABC):
+    """How a solve is differentiated. A gradient is a value, like a solver."""
+
+    @abstractmethod
+    def solve(
+        self, solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Sequence[float]
+    ) -> Trajectory:
+        """Solve so that the result can be differentiated in this way."""
+
+    def check(self, solver: Solver, dynamics: Dynamics) -> None:
+        """Refuse what this gradient cannot do right."""
+        return None
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).items()))
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({arguments})"
+
+
+class Job(ABC):
+    """One solve that is differentiated by evaluating the field again.
+
+    Attributes:
+        stored: the tensors that the backward pass needs; autograd keeps them.
+        trajectory: what the forward pass found, cut from the graph.
+    """
+
+    trajectory: Trajectory
+
+    def __init__(
+        self, solver: Solver, dynamics: Dynamics, span: Span, save_at: Sequence[float], leaves: int
+    ):
+        self.solver, self.dynamics, self.span, self.leaves = solver, dynamics, span, leaves
+        self.save_at = list(save_at)
+        self.stored: list[Tensor] = []
+
+    @abstractmethod
+    def forward(self, z: State) -> Trajectory:
+        """Solve, and fill `stored`."""
+
+    @abstractmethod
+    def backward(self, final: State, saved: list[State], stats: Stats) -> State:
+        """The gradient of the initial state from those of the results."""
+
+    def run(self, z: State) -> Trajectory:
+        """The trajectory, attached to the graph."""
+        out = _Solve.apply(self, len(z), *z, *self.dynamics.tensors)  # type: ignore[no-untyped-call]
+        n = len(z)
+        states = [tuple(out[i : i + n]) for i in range(0, len(out), n)]
+        made = self.trajectory
+        return Trajectory(states[0], states[1:], made.stats, made.status, made.failure)
+
+
+class _Solve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, job: Job, n: int, *inputs: Tensor) -> tuple[Tensor, ...]:
+        with job.dynamics:
+            job.trajectory = job.forward(tuple(x.detach() for x in inputs[:n]))
+        ctx.job = job
+        ctx.save_for_backward(*job.stored)
+        job.stored = []
+        out = [job.trajectory.final, *job.trajectory.saved]
+        # A result that is an input would be taken for a view of it.
+        return tuple(leaf.clone() for state in out for leaf in state)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        job: Job = ctx.job
+        job.stored = list(ctx.saved_tensors)
+        n = job.leaves
+        states = [tuple(grads[i : i + n]) for i in range(0, len(grads), n)]
+        stats = job.trajectory.stats.backward = Stats()
+        with job.dynamics.again():
+            first = job.backward(states[0], states[1:], stats)
+            gradients = job.dynamics.gradients()
+        job.stored = []
+        return (None, None, *first, *gradients)
+
+
+def vector_jacobian(
+    outputs: Sequence[State], inputs: Sequence[Tensor], gradients: Sequence[State]
+) -> list[Tensor | None]:
+    """The gradients of inputs from those of outputs; None where nothing depends on one."""
+    pairs = [
+        (out, gradient)
+        for state, along in zip(outputs, gradients, strict=True)
+        for out, gradient in zip(state, along, strict=True)
+        if out.requires_grad
+    ]
+    wanted = [x for x in inputs if x.requires_grad]
+    if not pairs or not wanted:
+        return [None] * len(inputs)
+    found = torch.autograd.grad(
+        [out for out, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True
+    )
+    remaining = iter(found)
+    return [next(remaining) if x.requires_grad else None for x in inputs]
+
+
+def or_zero(gradients: Sequence[Tensor | None], like: State) -> State:
+    """Gradients with zeros in place of None."""
+    return tuple(
+        torch.zeros_like(x) if g is None else g for g, x in zip(gradients, like, strict=True)
+    )
+
+
+def added(a: State, b: State) -> State:
+    """The sum of two states."""
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+def leaf(z: State) -> State:
+    """The state cut from its graph, to differentiate by."""
+    return tuple(x.detach().requires_grad_() for x in z)

@@ -1,0 +1,131 @@
+"""What is integrated, as solvers and gradients see it."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+State = tuple[Tensor, ...]
+Evaluate = Callable[[State], State]
+Span = tuple[float, float]
+Side = Literal["left", "right"]
+
+
+class Stage(NamedTuple):
+    """One evaluation of the field: a depth, and the side from which it is sampled."""
+
+    depth: Fraction | float
+    side: Side
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The field at some stages, cut off from the graph that made its weights.
+
+    Attributes:
+        evaluate: the field at each stage.
+        leaves: what it depends on besides the state.
+        pull: takes the gradients of the leaves, and adds them to those of the tensors that the
+            leaves were read from.
+    """
+
+    evaluate: Sequence[Evaluate]
+    leaves: Sequence[Tensor]
+    pull: Callable[[Sequence[Tensor | None]], None]
+
+
+class Dynamics(ABC):
+    """A field that is read at many stages at once.
+
+    Attributes:
+        breakpoints: the depths at which the field may jump.
+        tensors: what the field depends on besides state and depth, for gradients.
+        noisy: whether two evaluations may differ, as with dropout.
+        stateful: whether an evaluation depends on the batch as a whole or changes state, as
+            batch norm does in training.
+    """
+
+    breakpoints: tuple[float, ...] = ()
+    tensors: tuple[Tensor, ...] = ()
+    noisy: bool = False
+    stateful: bool = False
+
+    def __enter__(self) -> Self:
+        """Make the field ready to be read."""
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Leave everything as it was; state of the field is updated unless something failed."""
+        return None
+
+    @abstractmethod
+    def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
+        """The field at each stage, differentiable in whatever it is made of."""
+
+    def on_grid(self, stages: Callable[[], Sequence[Stage]]) -> Sequence[Evaluate]:
+        """The field at all stages of the solver's fixed grid, which may be known already."""
+        return self.at(stages())
+
+    def accept(self) -> None:
+        """The evaluations of the last `at` were part of the solution, not of a rejected step."""
+        return None
+
+    def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
+        """The field at each stage with leaves in place of its tensors.
+
+        This is for gradients that evaluate the field again: state of the field is not updated.
+
+        Args:
+            stages: where to read it.
+            leaves: whether gradients for the tensors are wanted.
+        """
+        raise NotImplementedError
+
+    def again(self) -> contextlib.AbstractContextManager[object]:
+        """Make the field ready to be read once more, for a backward pass."""
+        return contextlib.nullcontext()
+
+    def gradients(self) -> Sequence[Tensor | None]:
+        """What `Reading.pull` has gathered for each of `tensors`."""
+        raise NotImplementedError
+
+
+class Function(Dynamics):
+    """Dynamics given by a plain function f(s, z) of a single tensor.
+
+    Args:
+        f: the field.
+        breakpoints: the depths at which it may jump.
+    """
+
+    def __init__(self, f: Callable[[float, Tensor], Tensor], breakpoints: Sequence[float] = ()):
+        self._f = f
+        self.breakpoints = tuple(breakpoints)
+
+    def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
+        def evaluate(s: float) -> Evaluate:
+            return lambda z: (self._f(s, z[0]),)
+
+        return [evaluate(float(stage.depth)) for stage in stages]
+
+
+def combine(z: State, ks: Sequence[State], weights: Sequence[float]) -> State:
+    """Z + Σ w_i k_i; only the first sum allocates, and no sum is needed by a backward pass."""
+    out = []
+    for leaf, start in enumerate(z):
+        total = start
+        for k, w in zip(ks, weights, strict=False):
+            if w:
+                first = total is start
+                total = (
+                    torch.add(start, k[leaf], alpha=w) if first else total.add_(k[leaf], alpha=w)
+                )
+        out.append(total)
+    return tuple(out)

@@ -1,0 +1,307 @@
+"""Embedded pairs with adaptive steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from continua._errors import ArgumentError
+
+from ._dynamics import Dynamics, Span, Stage, State, combine
+from ._runge_kutta import RungeKutta, checked_steps, within
+from ._solution import Failure, Stats, Status, Trajectory
+from ._step import Observer, Step, further_stages, sides, stages_between
+
+Norm = Literal["batch", "sample"]
+
+
+class Pair(RungeKutta):
+    r"""A method that estimates its own error and chooses its steps by it.
+
+    A step is accepted when the root mean square of its error, each component relative to
+    atol + rtol |z|, is at most one. The next step follows the proportional-integral rule
+
+    .. math:: h' = h \cdot \min\big(\text{grow},\, \max(\text{shrink},\,
+              \text{safety} \cdot e^{-0.85/q}\, e_{-1}^{0.2/q})\big)
+
+    with the errors e of this and of the last accepted step. At every breakpoint of the basis the
+    solver stops and starts again, so that no step straddles a jump of the weights.
+
+    Args:
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+        steps: a fixed grid of so many steps instead; the tolerances are then not used.
+        max_steps: how many steps may be tried before the solve gives up.
+        first_step: the length of the first step; None estimates it.
+        min_step: steps below give up; 0 stands for what the precision can resolve.
+        max_step: the longest step.
+        safety: how far below the longest acceptable step to aim.
+        shrink: the least factor from one step to the next.
+        grow: the greatest factor from one step to the next.
+        norm: `"batch"` controls the error over the whole batch, `"sample"` that of the worst
+            sample, whose results then do not depend on the others' being easy.
+    """
+
+    def __init__(
+        self,
+        rtol: float = 1e-4,
+        atol: float = 1e-4,
+        *,
+        steps: int | None = None,
+        max_steps: int = 10_000,
+        first_step: float | None = None,
+        min_step: float = 0.0,
+        max_step: float = math.inf,
+        safety: float = 0.9,
+        shrink: float = 0.2,
+        grow: float = 10.0,
+        norm: Norm = "batch",
+    ):
+        self.steps = None if steps is None else checked_steps(steps)
+        self._known: dict[Span, tuple[Stage, ...]] = {}
+        for name, value in (("rtol", rtol), ("atol", atol), ("max_step", max_step)):
+            if not value > 0 or math.isnan(value):
+                raise ArgumentError(f"{name} is positive, not {value!r}")
+        if not 0 < safety < 1 or not 0 < shrink < 1 or not grow > 1:
+            raise ArgumentError(
+                f"safety={safety!r} and shrink={shrink!r} lie between 0 and 1, grow={grow!r} above"
+            )
+        if first_step is not None and not first_step > 0:
+            raise ArgumentError(f"first_step is positive, not {first_step!r}")
+        if not min_step >= 0:
+            raise ArgumentError(f"min_step is at least 0, not {min_step!r}")
+        if norm not in ("batch", "sample"):
+            raise ArgumentError(f"norm is 'batch' or 'sample', not {norm!r}")
+        self.rtol, self.atol = float(rtol), float(atol)
+        self.max_steps = checked_steps(max_steps, "max_steps")
+        self.first_step, self.min_step, self.max_step = first_step, min_step, max_step
+        self.safety, self.shrink, self.grow = safety, shrink, grow
+        self.norm: Norm = norm
+
+    def config(self) -> dict[str, Any]:
+        kind = {"type": type(self).__name__}
+        if self.steps is not None:
+            return kind | {"steps": self.steps}
+        defaults = {
+            "max_steps": 10_000, "first_step": None, "min_step": 0.0, "max_step": math.inf,
+            "safety": 0.9, "shrink": 0.2, "grow": 10.0, "norm": "batch",
+        }  # fmt: skip
+        changed = {n: getattr(self, n) for n, d in defaults.items() if getattr(self, n) != d}
+        return kind | {"rtol": self.rtol, "atol": self.atol} | changed
+
+    def with_steps(self, steps: int) -> Self:
+        return type(self)(steps=checked_steps(steps))
+
+    def integrate(
+        self,
+        dynamics: Dynamics,
+        z: State,
+        span: Span,
+        save_at: Sequence[float] = (),
+        observe: Observer | None = None,
+    ) -> Trajectory:
+        if self.steps is not None:
+            return super().integrate(dynamics, z, span, save_at, observe)
+        return _Run(self, dynamics, z, span, save_at, observe).run()
+
+
+class _Run:
+    """One adaptive solve."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        dynamics: Dynamics,
+        z: State,
+        span: Span,
+        save_at: Sequence[float],
+        observe: Observer | None,
+    ):
+        self.pair, self.dynamics, self.observe = pair, dynamics, observe
+        self.z, self.s, self.end = z, float(span[0]), float(span[1])
+        self.direction = 1.0 if span[1] > span[0] else -1.0
+        self.save_at = list(save_at)
+        self.saved: list[State] = []
+        while self.save_at and self.save_at[0] == self.s:
+            self.saved.append(z)
+            self.save_at.pop(0)
+        self.stats = Stats()
+        low, high = sorted(span)
+        inner = sorted({b for b in dynamics.breakpoints if low < b < high})
+        self.targets = [*(inner if self.direction > 0 else inner[::-1]), self.end]
+        self.last_error = 1.0
+        self.h = 0.0
+
+    def run(self) -> Trajectory:
+        for target in self.targets:
+            failed = self._reach(target)
+            if failed is not None:
+                status, failure = failed
+                return Trajectory(self.z, self.saved, self.stats, status, failure)
+        return Trajectory(self.z, self.saved, self.stats)
+
+    def _reach(self, target: float) -> tuple[Status, Failure] | None:
+        """Step to the next breakpoint or to the end, starting afresh."""
+        k = self._first(target)
+        if not _finite(k):
+            return self._failure(Status.NON_FINITE, k, 0.0)
+        if self.h == 0.0:
+            self.h = self.pair.first_step or self._first_step(k, target)
+        while self.s != target:
+            if self.stats.steps + self.stats.rejected >= self.pair.max_steps:
+                return self._failure(Status.MAX_STEPS, k, self.h)
+            left = abs(target - self.s)
+            h = min(self.h, self.pair.max_step)
+            # A last step that would leave a sliver takes the sliver along.
+            whole = h >= left * (1 - 1e-6)
+            end = target if whole else self.s + self.direction * h
+            if not whole and h > left / 2:
+                end = self.s + self.direction * left / 2
+            length = abs(end - self.s)
+            resolution = 8 * torch.finfo(_real(self.z[0].dtype)).eps * max(abs(self.s), abs(end))
+            if not whole and (length <= resolution or length < self.pair.min_step):
+                bad = Status.NON_FINITE if math.isnan(self.last_error) else Status.STEP_TOO_SMALL
+                return self._failure(bad, k, length)
+            k = self._attempt(k, end)
+        return None
+
+    def _attempt(self, k: State, end: float) -> State:
+        """Try one step; the first stage of the next try."""
+        pair, tableau, z = self.pair, self.pair.tableau, self.z
+        h = end - self.s
+        stages = stages_between(tableau, self.s, end)
+        used = stages[1 : tableau.stages + tableau.fsal]
+        ks = further_stages(tableau, self.dynamics.at(used), z, h, [k])
+        new = combine(z, ks, [h * float(b) for b in tableau.b])
+        self.stats.evaluations += len(used)
+        with torch.no_grad():
+            error = self._error(ks, z, new, h)
+        if not error <= 1:  # a comparison that also refuses NaN
+            self.stats.rejected += 1
+            self.last_error = error if math.isnan(error) else 1.0
+            factor = pair.shrink
+            if math.isfinite(error):
+                order = tableau.error_order + 1
+                factor = max(pair.shrink, min(1.0, pair.safety * error ** (-1 / order)))
+            self.h = abs(h) * factor
+            return k
+        self.dynamics.accept()
+        self._save(ks, new, end)
+        self.stats.steps += 1
+        self.stats.step_sizes.append(abs(h))
+        self.h = abs(h) * self._growth(error)
+        self.last_error = max(error, 1e-4)
+        self.s, self.z = end, new
+        return ks[-1] if tableau.fsal else self._first(end + self.direction)
+
+    def _growth(self, error: float) -> float:
+        pair, order = self.pair, self.pair.tableau.error_order + 1
+        if error == 0:
+            return pair.grow
+        last = 1.0 if math.isnan(self.last_error) else self.last_error
+        factor: float = pair.safety * error ** (-0.85 / order) * last ** (0.2 / order)
+        return min(pair.grow, max(pair.shrink, factor))
+
+    def _first(self, target: float) -> State:
+        """The field where the next step starts, from its side."""
+        if self.s == self.end:
+            return self.z  # not used any more
+        (evaluate,) = self.dynamics.at([Stage(self.s, sides(self.s, target)[0])])
+        self.stats.evaluations += 1
+        k = evaluate(self.z)
+        self.dynamics.accept()
+        return k
+
+    def _save(self, ks: list[State], new: State, end: float) -> None:
+        made = Step(self.pair.tableau, self.s, end, self.z, new, ks)
+        fractions = []
+        while self.save_at and (end - self.save_at[0]) * self.direction >= 0:
+            fractions.append((self.save_at.pop(0) - self.s) / made.h)
+        made.fractions = fractions
+        if fractions:
+            self.saved += within(self.dynamics, made, self.stats)
+        if self.observe is not None:
+            self.observe(made)
+
+    def _error(self, ks: list[State], z: State, new: State, h: float) -> float:
+        """The norm of the estimated error, relative to the tolerances."""
+        norms = [
+            self._norm([_combination(ks, row, leaf) for leaf in range(len(z))], z, new)
+            for row in self.pair.tableau.errors
+        ]
+        if len(norms) == 1:
+            return abs(h) * float(norms[0].max())
+        # DOP853: the estimate of order 5, tempered by that of order 3
+        fifth, third = (norm.square() for norm in norms)
+        mixed = fifth / (fifth + 0.01 * third).sqrt().clamp(min=1e-300)
+        return abs(h) * float(mixed.max())
+
+    def _norm(self, values: list[Tensor], z: State, new: State) -> Tensor:
+        """The root mean square over the batch, or per sample, of values in units of tolerance."""
+        pair = self.pair
+        squares: Tensor | float = 0.0
+        count = 0
+        for value, before, after in zip(values, z, new, strict=True):
+            scale = torch.maximum(before.abs(), after.abs()).mul_(pair.rtol).add_(pair.atol)
+            ratio = (value.abs() / scale).square_()
+            if pair.norm == "sample" and ratio.dim() > 0:
+                ratio = ratio.reshape(len(ratio), -1)
+                squares = squares + ratio.sum(1)
+                count += ratio.shape[1]
+            else:
+                squares = squares + ratio.sum()
+                count += ratio.numel()
+        return torch.as_tensor(squares / max(count, 1)).sqrt()
+
+    def _first_step(self, k: State, target: float) -> float:
+        """Hairer's guess: a short Euler step shows how fast the field changes."""
+        with torch.no_grad():
+            size = float(self._norm(list(self.z), self.z, self.z).max())
+            slope = float(self._norm(list(k), self.z, self.z).max())
+            small = 1e-6 if min(size, slope) < 1e-5 else 0.01 * size / slope
+            small = min(small, abs(target - self.s))
+            ahead = combine(self.z, [k], [self.direction * small])
+            s = self.s + self.direction * small
+            (evaluate,) = self.dynamics.at([Stage(s, sides(self.s, s)[1])])
+            self.stats.evaluations += 1
+            after = evaluate(ahead)
+            change = [a - b for a, b in zip(after, k, strict=True)]
+            curvature = float(self._norm(change, self.z, self.z).max()) / small
+        order = self.pair.tableau.order
+        steepest = max(slope, curvature)
+        if not math.isfinite(steepest):
+            return small
+        guess = max(1e-6, small * 1e-3) if steepest <= 1e-15 else (0.01 / steepest) ** (1 / order)
+        return min(100 * small, guess)
+
+    def _failure(self, status: Status, k: State, h: float) -> tuple[Status, Failure]:
+        with torch.no_grad():
+            leaf, slope = self.z[0], k[0]
+            sample = None
+            if leaf.dim() > 0 and len(leaf) > 0:
+                size = slope.abs().reshape(len(leaf), -1).amax(1)
+                size = torch.where(size.isfinite(), size, torch.full_like(size, math.inf))
+                sample = int(size.argmax())
+            norm = float(slope.abs().square().mean().sqrt()) if slope.numel() else 0.0
+        return status, Failure(self.s, sample, norm, abs(h))
+
+
+def _combination(ks: list[State], weights: Sequence[Any], leaf: int) -> Tensor:
+    total: Tensor | None = None
+    for k, w in zip(ks, weights, strict=False):
+        if w:
+            total = k[leaf] * float(w) if total is None else total.add_(k[leaf], alpha=float(w))
+    assert total is not None
+    return total
+
+
+def _finite(z: State) -> bool:
+    return all(bool(leaf.detach().isfinite().all()) for leaf in z)
+
+
+def _real(dtype: torch.dtype) -> torch.dtype:
+    return dtype.to_real() if dtype.is_complex else dtype

@@ -1,0 +1,114 @@
+"""Where in depth a loss cares about the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from continua._errors import ArgumentError
+from continua.block import ODEBlock
+
+
+@dataclass(frozen=True)
+class FunctionalGradient:
+    r"""The gradient of a loss with respect to the functions θ(s).
+
+    Attributes:
+        s: the depths, `[S]`.
+        gradients: for each parameter of the field δℓ/δθ(s), `[S, ...]`.
+    """
+
+    s: Tensor
+    gradients: dict[str, Tensor]
+
+    @property
+    def norm(self) -> Tensor:
+        """The norm over all weights at each depth, `[S]`."""
+        squares = [g.flatten(1).square().sum(1) for g in self.gradients.values()]
+        return torch.stack(squares).sum(0).sqrt()
+
+
+def functional_gradient(
+    block: ODEBlock,
+    x: Tensor,
+    loss: Callable[[Tensor], Tensor],
+    s: Sequence[float] | Tensor,
+    running_cost: Callable[..., Tensor] | None = None,
+) -> FunctionalGradient:
+    r"""The functional gradient of a loss on a grid of depths.
+
+    .. math:: \frac{\delta \ell}{\delta \theta(s)} = a(s)^\top
+              \frac{\partial f_{\theta(s)}}{\partial \theta(s)}
+
+    with the adjoint a(s), the gradient of the loss by the state at depth s. It does not depend on
+    the basis: the gradient of a coefficient is its integral against the basis function. The solve
+    is cut at the given depths, so a fixed grid takes its steps between each two of them.
+
+    Args:
+        block: the block whose weights are functions of depth.
+        x: its input.
+        loss: from the state at the end of the span to a number.
+        s: the depths, along the span.
+        running_cost: l(s, z), added to the loss as its integral, summed over the samples.
+
+    Theorem 1 of Dissecting Neural ODEs (Massaroli et al. 2020).
+
+    Example:
+        >>> import continua as ct
+        >>> block = ct.ODEBlock(torch.nn.Linear(2, 2), ct.Fourier(1), ct.RK4(steps=4))
+        >>> found = functional_gradient(block, torch.ones(3, 2), lambda z: z.sum(), [0.0, 0.5, 1.0])
+        >>> found.gradients["weight"].shape, found.norm.shape
+        (torch.Size([3, 2, 2]), torch.Size([3]))
+    """
+    depths = [float(v) for v in s]
+    start, end = block.span
+    if not depths or depths != sorted(depths, reverse=end < start):
+        raise ArgumentError("functional_gradient needs depths that run along the block's span")
+    if not min(block.span) <= min(depths) <= max(depths) <= max(block.span):
+        raise ArgumentError(
+            f"the depths {depths[0]:g} to {depths[-1]:g} leave the span {block.span}"
+        )
+    states: dict[float, Tensor] = {}
+    total = x.new_zeros(())
+    with torch.enable_grad():
+        z = x.detach().requires_grad_()
+        at = start
+        for depth in dict.fromkeys([*depths, end]):
+            if depth != at:
+                solution = block.solve(z, span=(at, depth), running_cost=running_cost)
+                if solution.cost is not None:
+                    total = total + solution.cost.sum()
+                z, at = solution.final, depth
+            z.retain_grad()
+            states[depth] = z
+        value = loss(z) + total
+        if value.numel() != 1:
+            raise ArgumentError(f"loss returns one number, not a tensor of {list(value.shape)}")
+        adjoints = torch.autograd.grad(value, list(states.values()), allow_unused=True)
+    found: dict[str, list[Tensor]] = {name: [] for name in block.expansion.weights}
+    for depth, a in zip(states, adjoints, strict=True):
+        if depth in depths:
+            for name, gradient in _at(block, x, states[depth].detach(), a, depth).items():
+                found[name] += [gradient] * depths.count(depth)
+    return FunctionalGradient(
+        torch.tensor(depths, dtype=torch.float64),
+        {name: torch.stack(values) for name, values in found.items()},
+    )
+
+
+def _at(block: ODEBlock, x: Any, z: Tensor, a: Tensor | None, depth: float) -> dict[str, Tensor]:
+    """A df/dtheta at one depth, by parameter."""
+    names = list(block.expansion.weights)
+    leaves, f = block._field_at(x, depth)
+    with torch.enable_grad():
+        out = f(z)
+    along = torch.zeros_like(z) if a is None else a
+    gradients = torch.autograd.grad(out, leaves, along, allow_unused=True)
+    return {
+        name: torch.zeros_like(leaf) if g is None else g
+        for name, leaf, g in zip(names, leaves, gradients, strict=True)
+    }

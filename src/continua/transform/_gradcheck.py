@@ -1,0 +1,226 @@
+"""Every gradient against finite differences and against each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from continua._errors import ArgumentError
+from continua.block import ODEBlock
+from continua.field import copied
+from continua.gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible
+from continua.solve import Pair, Solver
+
+from ._compare import table
+
+
+@dataclass(frozen=True)
+class GradientError:
+    """One gradient method, measured.
+
+    Attributes:
+        gradient: the method.
+        difference: the largest relative error of its directional derivatives against central
+            differences.
+        backprop: its relative distance to `Backprop`.
+        forward: evaluations of the field in the forward pass.
+        backward: evaluations in the backward pass; None where autograd replays the forward.
+        seconds: for one forward and backward.
+        saved: bytes kept for the backward pass.
+        refusal: why the method does not apply, if it does not.
+    """
+
+    gradient: Gradient
+    difference: float = float("nan")
+    backprop: float = float("nan")
+    forward: int = 0
+    backward: int | None = None
+    seconds: float = float("nan")
+    saved: int = 0
+    refusal: str | None = None
+
+
+@dataclass(frozen=True)
+class GradientReport:
+    """What `gradcheck` found; `print` shows it as a table."""
+
+    solver: Solver
+    rows: tuple[GradientError, ...]
+
+    def __str__(self) -> str:
+        head = (
+            "gradient",
+            "vs differences",
+            "vs backprop",
+            "forward",
+            "backward",
+            "ms",
+            "kB saved",
+        )
+        rows = [head]
+        notes = []
+        for row in self.rows:
+            name = repr(row.gradient)
+            if row.refusal is not None:
+                notes.append(f"{name}: {row.refusal}")
+                continue
+            rows.append(
+                (
+                    name,
+                    f"{row.difference:.1e}",
+                    f"{row.backprop:.1e}",
+                    str(row.forward),
+                    "-" if row.backward is None else str(row.backward),
+                    f"{1e3 * row.seconds:.1f}",
+                    f"{row.saved / 1e3:.1f}",
+                )
+            )
+        return "\n".join([repr(self.solver), table(rows), *notes])
+
+
+def gradcheck(
+    block: ODEBlock,
+    x: Tensor,
+    loss: Callable[[Tensor], Tensor] | None = None,
+    directions: int = 3,
+) -> GradientReport:
+    """Check every gradient method on a block of one's own.
+
+    The block is copied and taken to double precision. Each method's gradient by parameters and
+    input is compared along random directions with central differences of a solve at much tighter
+    tolerances, and as a whole with `Backprop`.
+
+    Args:
+        block: the block; its training mode counts.
+        x: an input.
+        loss: from the state at the end to a number; the mean square by default.
+        directions: how many random directions.
+
+    Example:
+        >>> import continua as ct
+        >>> block = ct.ODEBlock(torch.nn.Linear(2, 2), ct.Fourier(1), ct.Dopri5(1e-8, 1e-8))
+        >>> report = ct.gradcheck(block, torch.ones(3, 2))
+        >>> all(row.difference < 1e-4 for row in report.rows if row.refusal is None)
+        True
+    """
+    if not isinstance(block, ODEBlock):
+        raise ArgumentError(f"gradcheck takes an ODEBlock, not {type(block).__name__}")
+    double = copied(block).double()
+    z = x.detach().double()
+    measure = _mean_square if loss is None else loss
+    methods: list[Gradient] = [
+        Backprop(),
+        Checkpoint(),
+        Checkpoint("sqrt"),
+        Adjoint(),
+        Adjoint("backsolve"),
+        Reversible(),
+    ]
+    truth = _Differences(double, z, measure, directions)
+    rows: list[GradientError] = []
+    reference: list[Tensor] | None = None
+    for method in methods:
+        trial = copied(double)
+        trial.gradient = method
+        try:
+            found, row = _measured(trial, z, measure)
+        except ArgumentError as error:
+            rows.append(GradientError(method, refusal=str(error)))
+            continue
+        reference = found if reference is None else reference
+        rows.append(
+            replace(row, difference=truth.error(found), backprop=_distance(found, reference))
+        )
+    return GradientReport(block.solver, tuple(rows))
+
+
+def _mean_square(z: Tensor) -> Tensor:
+    return z.square().mean()
+
+
+def _inputs(block: ODEBlock, x: Tensor) -> list[Tensor]:
+    return [x, *(p for p in block.parameters() if p.requires_grad)]
+
+
+def _measured(
+    block: ODEBlock, x: Tensor, loss: Callable[[Tensor], Tensor]
+) -> tuple[list[Tensor], GradientError]:
+    x = x.clone().requires_grad_()
+    held = {t.untyped_storage().data_ptr() for t in _inputs(block, x)}
+    saved: dict[int, int] = {}
+
+    def pack(t: Tensor) -> Tensor:
+        storage = t.untyped_storage()
+        if storage.data_ptr() not in held:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return t
+
+    started = time.perf_counter()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        solution = block.solve(x)
+        value = loss(solution.final)
+    gradients = torch.autograd.grad(value, _inputs(block, x), allow_unused=True)
+    seconds = time.perf_counter() - started
+    found = [
+        torch.zeros_like(t) if g is None else g
+        for g, t in zip(gradients, _inputs(block, x), strict=True)
+    ]
+    backward = solution.stats.backward
+    return found, GradientError(
+        block.gradient,
+        forward=solution.stats.evaluations,
+        backward=None if backward is None else backward.evaluations,
+        seconds=seconds,
+        saved=sum(saved.values()),
+    )
+
+
+def _distance(a: list[Tensor], b: list[Tensor]) -> float:
+    difference = torch.stack([(p - q).norm() for p, q in zip(a, b, strict=True)]).norm()
+    scale = torch.stack([q.norm() for q in b]).norm()
+    return float(difference / scale) if scale > 0 else float(difference)
+
+
+class _Differences:
+    """Central differences of the loss along random directions."""
+
+    def __init__(
+        self, block: ODEBlock, x: Tensor, loss: Callable[[Tensor], Tensor], directions: int
+    ):
+        fine = copied(block)
+        fine.gradient = Backprop()
+        if isinstance(fine.solver, Pair) and fine.solver.steps is None:
+            # A solve that chooses its steps by loose tolerances is not smooth enough to difference.
+            fine._rebase({}, type(fine.solver)(rtol=1e-11, atol=1e-11))
+        generator = torch.Generator().manual_seed(0)
+        inputs = _inputs(fine, x)
+        self.directions = [
+            [torch.randn(t.shape, generator=generator, dtype=t.dtype).to(t.device) for t in inputs]
+            for _ in range(directions)
+        ]
+        self.values = []
+        step = 1e-5
+        for direction in self.directions:
+            ends = []
+            for sign in (1.0, -1.0):
+                moved = copied(fine)
+                with torch.no_grad():
+                    shifted = [
+                        t.add_(d, alpha=sign * step)
+                        for t, d in zip(_inputs(moved, x.clone()), direction, strict=True)
+                    ]
+                    ends.append(loss(moved(shifted[0])))
+            self.values.append(float(ends[0] - ends[1]) / (2 * step))
+
+    def error(self, gradients: list[Tensor]) -> float:
+        """The largest error of the directional derivatives, relative to the largest of them."""
+        slopes = [
+            float(sum((g * d).sum() for g, d in zip(gradients, direction, strict=True)))
+            for direction in self.directions
+        ]
+        scale = max(abs(v) for v in self.values) or 1.0
+        return max(abs(a - b) for a, b in zip(slopes, self.values, strict=True)) / scale

@@ -1,0 +1,399 @@
+"""Every gradient is what its name says."""
+
+import copy
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+import continua as ct
+from continua.solve import Status
+from nets import conv_unit, mlp, scrambled
+
+BASES = [
+    ct.Constant(),
+    ct.PiecewiseConstant(3),
+    ct.PiecewiseLinear(4),
+    ct.Fourier(2),
+    ct.BSpline(5),
+]
+every_basis = pytest.mark.parametrize("basis", BASES, ids=repr)
+
+
+class Controlled(ct.Field):
+    """A field of depth, state and input."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 5)
+        self.outer = nn.Linear(5, 3)
+
+    def forward(self, s, z, x):
+        return torch.tanh(self.outer(torch.tanh(self.inner(z)))) + 0.3 * s * x
+
+
+class SecondOrder(nn.Module):
+    """Positions and speeds: z = [q, p]."""
+
+    def __init__(self):
+        super().__init__()
+        self.force = nn.Linear(2, 2)
+
+    def forward(self, z):
+        q, p = z.chunk(2, 1)
+        return torch.cat([p, torch.tanh(self.force(q)) - 0.1 * p], 1)
+
+
+class Convolution(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(2, 2, 3, padding=1), nn.Tanh())
+
+
+class Cost(nn.Module):
+    """A running cost with parameters of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(0.7))
+
+    def forward(self, s, z):
+        return (1 + s) * (self.scale * z).flatten(1).square().mean(1)
+
+
+FIELDS = {
+    "controlled": (Controlled, (4, 3)),
+    "second order": (SecondOrder, (4, 4)),
+    "image": (Convolution, (2, 2, 4, 4)),
+}
+
+
+def make(field, basis, solver):
+    torch.manual_seed(0)
+    module, shape = FIELDS[field]
+    block = ct.ODEBlock(module().double(), basis, solver)
+    with torch.no_grad():
+        for p in block.parameters():
+            p.add_(0.3 * torch.randn_like(p))
+    return block, torch.randn(shape, dtype=torch.float64), Cost().double()
+
+
+def gradients(block, x, cost, gradient, save_at=(0.0, 0.3, 0.7, 1.0)):
+    """Of input, both ends of the span, weights, and the cost's own parameter."""
+    block = copy.deepcopy(block)
+    block.gradient = gradient
+    x = x.clone().requires_grad_()
+    ends = [torch.tensor(float(s), dtype=torch.float64, requires_grad=True) for s in block.span]
+    solution = block.solve(x, save_at=save_at, span=tuple(ends), running_cost=cost)
+    weights = torch.linspace(1, 2, len(solution.z), dtype=torch.float64)
+    along = (weights.reshape(-1, *[1] * x.dim()) * solution.z).sin().sum()
+    loss = solution.final.square().sum() + along
+    if cost is not None:
+        loss = loss + solution.cost.sum()
+    wanted = [x, *ends, *block.parameters(), *(cost.parameters() if cost is not None else ())]
+    found = torch.autograd.grad(loss, wanted)
+    return torch.cat([g.reshape(-1) for g in found]), solution
+
+
+def distance(a, b):
+    return float((a - b).norm() / b.norm())
+
+
+# -- exact ones --------------------------------------------------------------------------------
+
+
+@every_basis
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("states", ["all", "sqrt"])
+@pytest.mark.parametrize("solver", [ct.Dopri5(1e-5, 1e-5), ct.RK4(steps=9)], ids=repr)
+def test_checkpoint_is_backprop(basis, field, states, solver):
+    block, x, cost = make(field, basis, solver)
+    for running in (None, cost):
+        exact, _ = gradients(block, x, running, ct.Backprop())
+        again, solution = gradients(block, x, running, ct.Checkpoint(states))
+        assert distance(again, exact) < 1e-10
+        assert solution.stats.backward.evaluations > 0
+
+
+@every_basis
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("method", [ct.ReversibleHeun, ct.AsynchronousLeapfrog])
+def test_reversible_is_backprop(basis, field, method):
+    block, x, cost = make(field, basis, method(steps=12))
+    for running in (None, cost):
+        exact, _ = gradients(block, x, running, ct.Backprop())
+        again, _ = gradients(block, x, running, ct.Reversible())
+        assert distance(again, exact) < 1e-10
+
+
+@pytest.mark.parametrize("method", [ct.ReversibleHeun, ct.AsynchronousLeapfrog])
+@every_basis
+def test_reversible_methods_have_order_two(method, basis):
+    block, x, _ = make("controlled", basis, ct.Dopri8(1e-12, 1e-12))
+    exact = block(x)
+    errors = []
+    for steps in (48, 96):
+        other = ct.compress(block, solver=method(steps=steps))
+        errors.append(float((other(x) - exact).detach().norm()))
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.2)
+
+
+def test_checkpoint_sees_the_same_dropout():
+    torch.manual_seed(0)
+    field = nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.5), nn.Tanh(), nn.Linear(16, 4)).double()
+    x = torch.randn(5, 4, dtype=torch.float64)
+    found = []
+    for gradient in (ct.Backprop(), ct.Checkpoint(), ct.Checkpoint("sqrt")):
+        block = ct.ODEBlock(field, ct.Fourier(1), ct.RK4(steps=6), gradient)
+        torch.manual_seed(3)
+        block(x).square().sum().backward()
+        found.append(torch.cat([p.grad.reshape(-1) for p in block.parameters()]))
+    assert distance(found[1], found[0]) < 1e-12
+    assert distance(found[2], found[0]) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "gradient", [ct.Checkpoint(), ct.Checkpoint("sqrt"), ct.Adjoint()], ids=repr
+)
+def test_batch_norm_in_training_is_updated_once(gradient):
+    torch.manual_seed(0)
+    block = scrambled(ct.ODEBlock(conv_unit().double(), ct.PiecewiseConstant(2), ct.RK4(steps=4)))
+    other = copy.deepcopy(block)
+    other.gradient = gradient
+    x = torch.randn(3, 4, 5, 5, dtype=torch.float64)
+    for model in (block, other):
+        model(x).square().sum().backward()
+    for mine, theirs in zip(other.buffers(), block.buffers(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+    assert block.field[0].num_batches_tracked == 1
+    if isinstance(gradient, ct.Checkpoint):
+        for p, q in zip(other.parameters(), block.parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q.grad)
+
+
+def test_second_derivatives_by_backprop():
+    block, x, _ = make("controlled", ct.Fourier(1), ct.Dopri5(1e-9, 1e-9))
+    x = x[:1].requires_grad_()
+
+    def energy(x):
+        return block(x).square().sum()
+
+    assert torch.autograd.gradgradcheck(energy, (x,), atol=1e-4)
+
+
+# -- the adjoint -------------------------------------------------------------------------------
+
+
+@every_basis
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("state", ["interpolate", "backsolve"])
+def test_the_adjoint_converges_as_tolerances_shrink(basis, field, state):
+    block, x, cost = make(field, basis, ct.Dopri8(1e-12, 1e-12))
+    for running in (None, cost) if field == "controlled" else (cost,):
+        exact, _ = gradients(block, x, running, ct.Backprop())
+        errors = []
+        # The pair of order 8 where that of order 5 would take hundreds of steps.
+        for solver in (ct.Dopri5(1e-3, 1e-3), ct.Dopri5(1e-6, 1e-6), ct.Dopri8(1e-9, 1e-9)):
+            loose = ct.compress(block, solver=solver)
+            found, _ = gradients(loose, x, running, ct.Adjoint(state))
+            errors.append(distance(found, exact))
+        assert errors[0] < 0.05
+        assert errors[1] < 2e-4
+        assert errors[2] < 1e-6
+
+
+@pytest.mark.parametrize("pair", [ct.Bosh3, ct.Tsit5, ct.Dopri8])
+def test_the_adjoint_with_other_pairs(pair):
+    block, x, cost = make("controlled", ct.PiecewiseConstant(3), pair(1e-8, 1e-8))
+    exact, _ = gradients(block, x, cost, ct.Backprop())
+    for state in ("interpolate", "backsolve"):
+        found, _ = gradients(block, x, cost, ct.Adjoint(state))
+        assert distance(found, exact) < 1e-5
+
+
+def test_the_adjoint_on_a_fixed_grid_converges_with_the_steps():
+    for basis in (ct.PiecewiseConstant(3), ct.Fourier(1)):
+        block, x, cost = make("controlled", basis, ct.Dopri5(1e-11, 1e-11))
+        exact, _ = gradients(block, x, cost, ct.Backprop())
+        errors = []
+        for steps in (6, 12, 24):
+            grid = ct.compress(block, solver=ct.RK4(steps=steps))
+            errors.append(distance(gradients(grid, x, cost, ct.Adjoint())[0], exact))
+        assert errors[2] < errors[1] < errors[0] < 0.05
+        assert errors[2] < 1e-4
+
+
+def test_tolerances_of_its_own():
+    block, x, cost = make("controlled", ct.Fourier(1), ct.Dopri5(1e-9, 1e-9))
+    exact, _ = gradients(block, x, cost, ct.Backprop())
+    loose, cheap = gradients(block, x, cost, ct.Adjoint(solver=ct.Dopri5(1e-3, 1e-3)))
+    tight, dear = gradients(block, x, cost, ct.Adjoint(solver=ct.Dopri5(1e-9, 1e-9)))
+    assert cheap.stats.backward.evaluations < dear.stats.backward.evaluations
+    assert distance(tight, exact) < distance(loose, exact)
+
+
+def test_spectral_gradients_are_integrals_of_the_functional_gradient():
+    """SPEC 5.6: dl/dalpha_k = ∫ (dl/dtheta)(s) phi_k(s) ds, theorem 1 against corollary 1."""
+    block, x, _ = make("controlled", ct.Legendre(4), ct.Dopri5(1e-10, 1e-10))
+    s, w = ct.basis.quadrature(ct.Fourier(8))
+    found = ct.functional_gradient(block, x, lambda z: z.square().sum(), s)
+    block(x).square().sum().backward()
+    phi = ct.Legendre(4)(s)
+    for name, p in block.field.named_parameters():
+        spectral = torch.einsum("q,qk,q...->k...", w, phi, found.gradients[name])
+        assert distance(spectral, p.grad) < 1e-6
+    assert found.norm.shape == s.shape
+
+
+def test_dense_and_controlled_input_gradients_do_not_need_parameters():
+    block = ct.ODEBlock(nn.Tanh(), solver=ct.Dopri5(1e-8, 1e-8))
+    x = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+    exact = torch.autograd.grad(block(x).sum(), x)[0]
+    for gradient in (ct.Checkpoint(), ct.Adjoint(), ct.Adjoint("backsolve")):
+        block.gradient = gradient
+        torch.testing.assert_close(torch.autograd.grad(block(x).sum(), x)[0], exact)
+
+
+def test_further_arguments_get_gradients():
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, z, gate):
+            return gate * torch.tanh(self.linear(z))
+
+    x, gate = torch.randn(2, 4, 3, dtype=torch.float64)
+    gate.requires_grad_()
+    block = ct.ODEBlock(Gated().double(), ct.Fourier(1), ct.Dopri5(1e-9, 1e-9))
+    exact = torch.autograd.grad(block(x, gate).square().sum(), gate)[0]
+    for gradient in (ct.Checkpoint(), ct.Adjoint()):
+        block.gradient = gradient
+        found = torch.autograd.grad(block(x, gate).square().sum(), gate)[0]
+        torch.testing.assert_close(found, exact, rtol=1e-6, atol=1e-8)
+
+
+# -- oracles and costs -------------------------------------------------------------------------
+
+
+class Decay(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rate = nn.Parameter(torch.tensor([0.8], dtype=torch.float64))
+
+    def forward(self, z):
+        return -self.rate * z
+
+
+@pytest.mark.parametrize(
+    "gradient", [ct.Backprop(), ct.Checkpoint(), ct.Adjoint(), ct.Adjoint("backsolve")], ids=repr
+)
+def test_closed_form_with_a_running_cost(gradient):
+    """z = x exp(-k s), ∫ z² ds = x² (1 - exp(-2k)) / 2k, and its derivatives."""
+    block = ct.ODEBlock(Decay(), solver=ct.Dopri8(1e-10, 1e-10), gradient=gradient)
+    x = torch.tensor([[0.5], [2.0]], dtype=torch.float64, requires_grad=True)
+    solution = block.solve(x, running_cost=lambda s, z: z.square().sum(1))
+    k, v = torch.tensor(0.8, dtype=torch.float64, requires_grad=True), x.detach().requires_grad_()
+    cost = (v.square() * (1 - torch.exp(-2 * k)) / (2 * k)).sum(1)
+    torch.testing.assert_close(solution.cost, cost)
+    solution.cost.sum().backward()
+    cost.sum().backward()
+    torch.testing.assert_close(x.grad, v.grad)
+    torch.testing.assert_close(block.field.rate.grad.squeeze(), k.grad)
+
+
+def test_running_cost_of_depth_state_and_input():
+    block = ct.ODEBlock(nn.Tanh().double(), solver=ct.RK4(steps=20))
+    x = torch.randn(3, 2, dtype=torch.float64)
+    with_input = block.solve(x, running_cost=lambda s, z, x: x.sum(1)).cost
+    torch.testing.assert_close(with_input, x.sum(1))
+    of_depth = block.solve(x, running_cost=lambda s, z: s * torch.ones_like(z[:, 0])).cost
+    torch.testing.assert_close(of_depth, torch.full((3,), 0.5, dtype=torch.float64))
+
+
+def test_gradcheck_tables():
+    torch.manual_seed(0)
+    for solver in (ct.Dopri5(1e-8, 1e-8), ct.RK4(steps=8), ct.ReversibleHeun(steps=8)):
+        block = ct.ODEBlock(mlp(3), ct.PiecewiseConstant(2), solver, init="independent")
+        report = ct.gradcheck(block, torch.randn(4, 3))
+        applied = [row for row in report.rows if row.refusal is None]
+        assert len(applied) >= 2
+        for row in applied:
+            bound = 1e-2 if isinstance(row.gradient, ct.Adjoint) else 1e-6
+            assert row.difference < bound
+            assert row.saved > 0
+        assert "vs differences" in str(report)
+        assert repr(solver) in str(report)
+
+
+def test_memory_of_reversible_and_backsolve_does_not_grow():
+    torch.manual_seed(0)
+
+    def saved(solver, gradient):
+        block = ct.ODEBlock(mlp(8), ct.Constant(), solver, gradient)
+        kept = {}
+
+        def pack(t):
+            kept[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+            return t
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            block(torch.randn(16, 8, requires_grad=True))
+        return sum(kept.values())
+
+    for make_solver, gradient in (
+        (ct.ReversibleHeun, ct.Reversible()),
+        (lambda n: ct.RK4(steps=n), ct.Adjoint("backsolve")),
+    ):
+        few, many = saved(make_solver(5), gradient), saved(make_solver(50), gradient)
+        assert many <= 1.1 * few
+    checkpoint = [saved(ct.RK4(steps=n), ct.Checkpoint("sqrt")) for n in (16, 64, 256)]
+    assert checkpoint[2] < 2.4 * checkpoint[1] < 2.4**2 * checkpoint[0]
+    backprop = [saved(ct.RK4(steps=n), ct.Backprop()) for n in (5, 50)]
+    assert backprop[1] > 5 * backprop[0]
+
+
+# -- refusals ----------------------------------------------------------------------------------
+
+
+def refuses(match, gradient, solver, field=None, train=True):
+    block = ct.ODEBlock(field or mlp(3), ct.PiecewiseConstant(2), solver, gradient).train(train)
+    with pytest.raises(ct.ArgumentError, match=match):
+        block(torch.randn(4, 3))
+
+
+def test_refusals():
+    norm = mlp(3, norm=True)
+    drop = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
+    refuses("batch norm in training mode", ct.Adjoint("backsolve"), ct.RK4(steps=2), norm)
+    refuses("without dropout", ct.Adjoint(), ct.RK4(steps=2), drop)
+    refuses("ReversibleHeun or AsynchronousLeapfrog", ct.Reversible(), ct.RK4(steps=2))
+    refuses("Runge-Kutta", ct.Checkpoint(), ct.ReversibleHeun(steps=2))
+    refuses("Runge-Kutta", ct.Adjoint(), ct.ReversibleHeun(steps=2))
+    block = ct.ODEBlock(norm, solver=ct.RK4(steps=2), gradient=ct.Adjoint("backsolve")).eval()
+    block(torch.randn(4, 3)).sum().backward()
+    with pytest.raises(ct.ArgumentError, match=r"such as continua\.Backprop"):
+        ct.ODEBlock(mlp(3), gradient="adjoint")
+    with pytest.raises(ct.ArgumentError, match="'some'"):
+        ct.Checkpoint("some")
+    with pytest.raises(ct.ArgumentError, match="'exact'"):
+        ct.Adjoint("exact")
+
+
+def test_a_running_cost_of_the_wrong_shape():
+    block = ct.ODEBlock(mlp(3), solver=ct.RK4(steps=2))
+    x = torch.randn(4, 3)
+    for cost in (lambda s, z: z, lambda s, z: z.sum(), lambda s, z: 1.0):
+        with pytest.raises(ct.ShapeError, match="one number per sample"):
+            block.solve(x, running_cost=cost)
+
+
+def test_a_gradient_is_a_value():
+    methods = [ct.Backprop(), ct.Checkpoint(), ct.Checkpoint("sqrt"), ct.Adjoint(), ct.Reversible()]
+    for a, b in itertools.product(methods, methods):
+        assert (a == b) == (a is b)
+    assert ct.Adjoint() == ct.Adjoint()
+    assert "gradient=Checkpoint(states='sqrt')" in repr(
+        ct.ODEBlock(mlp(3), gradient=ct.Checkpoint("sqrt"))
+    )
+    assert Status.SUCCESS.value == "success"
