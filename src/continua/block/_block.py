@@ -127,6 +127,7 @@ class ODEBlock(nn.Module):
         save_at: Sequence[float] | Tensor | Literal["steps"] | None = None,
         span: tuple[float | Tensor, float | Tensor] | None = None,
         running_cost: RunningCost | None = None,
+        control: Any = None,
         raise_on_failure: bool = True,
         **kwargs: Any,
     ) -> Solution:
@@ -141,6 +142,8 @@ class ODEBlock(nn.Module):
                 functions of depth that they are. End points that require a gradient get one.
             running_cost: l(s, z) or l(s, z, x), one number per sample, a function or a module
                 with parameters of its own; `Solution.cost` is its integral over the span.
+            control: what a `Field` and the running cost see as the input x; the state at the
+                start by default.
             raise_on_failure: False returns the status of a solve that stopped instead.
             kwargs: further arguments, handed to the field at every evaluation.
 
@@ -160,7 +163,8 @@ class ODEBlock(nn.Module):
             batch = first.shape[:1]
             leaves = (*leaves, torch.zeros(batch, dtype=real(first.dtype), device=first.device))
         plan = self._plan_of(values)
-        dynamics = self._dynamics(x, structure, args, kwargs, plan, running_cost)
+        seen = x if control is None else control
+        dynamics = self._dynamics(seen, structure, args, kwargs, plan, running_cost)
         leaves = self._with_end(dynamics, leaves, ends, values, at_end=False)
         trajectory = self._run(dynamics, leaves, values, where)
         if trajectory.status is not Status.SUCCESS and raise_on_failure:

@@ -79,7 +79,7 @@ def functional_gradient(
         at = start
         for depth in dict.fromkeys([*depths, end]):
             if depth != at:
-                solution = block.solve(z, span=(at, depth), running_cost=running_cost)
+                solution = block.solve(z, span=(at, depth), running_cost=running_cost, control=x)
                 if solution.cost is not None:
                     total = total + solution.cost.sum()
                 z, at = solution.final, depth
