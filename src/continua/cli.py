@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from continua.recipes import DemoOptions, DemoReport, Progress
+    from continua.recipes import DemoOptions, DemoReport, GradcheckOptions, Progress
 
 __all__ = ["main"]
 
@@ -73,7 +73,7 @@ def complain(sentence: str) -> int:
 
 def commands() -> dict[str, Callable[..., Command]]:
     """Every command, by name; here and not above, so that `import continua.cli` needs no extra."""
-    from continua.recipes import DemoOptions
+    from continua.recipes import DemoOptions, GradcheckOptions
 
     @dataclasses.dataclass(frozen=True)
     class Demo(DemoOptions):
@@ -85,7 +85,17 @@ def commands() -> dict[str, Callable[..., Command]]:
         def __call__(self) -> int:
             return demo(self, self.json)
 
-    return {"demo": Demo}
+    @dataclasses.dataclass(frozen=True)
+    class Gradcheck(GradcheckOptions):
+        """Check every gradient method on the blocks of a saved model."""
+
+        json: bool = False
+        """Print one JSON object on stdout, and nothing else there."""
+
+        def __call__(self) -> int:
+            return gradcheck(self, self.json)
+
+    return {"demo": Demo, "gradcheck": Gradcheck}
 
 
 # -- options -----------------------------------------------------------------------------------
@@ -172,6 +182,34 @@ def plain_lines(now: Progress) -> None:
     if now.done in (1, now.total) or now.done % every == 0:
         note = f": {now.note}" if now.note else ""
         print(f"{now.stage} {now.done}/{now.total}{note}", file=sys.stderr, flush=True)
+
+
+# -- gradcheck ---------------------------------------------------------------------------------
+
+
+def gradcheck(options: GradcheckOptions, json: bool) -> int:
+    """Measure the gradients of a saved model and show a table per block."""
+    from continua.recipes import run_gradcheck
+
+    reports = run_gradcheck(options)
+    if json:
+        rows = {
+            name: [
+                {
+                    key: repr(value) if key == "gradient" else value
+                    for key, value in vars(row).items()
+                }
+                for row in report.rows
+            ]
+            for name, report in reports.items()
+        }
+        print(json_format.dumps(rows))
+        return DONE
+    for name, report in reports.items():
+        print(f"block {name or '(the model)'}")
+        print(report)
+        print()
+    return DONE
 
 
 # -- demo --------------------------------------------------------------------------------------

@@ -4,5 +4,15 @@ They need the `recipes` extra: `pip install 'continua[recipes]'`.
 """
 
 from ._demo import DemoOptions, DemoReport, Progress, Row, check_demo, run_demo
+from ._gradcheck import GradcheckOptions, run_gradcheck
 
-__all__ = ["DemoOptions", "DemoReport", "Progress", "Row", "check_demo", "run_demo"]
+__all__ = [
+    "DemoOptions",
+    "DemoReport",
+    "GradcheckOptions",
+    "Progress",
+    "Row",
+    "check_demo",
+    "run_demo",
+    "run_gradcheck",
+]
