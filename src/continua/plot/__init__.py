@@ -4,7 +4,8 @@ matplotlib is part of the `recipes` extra: `pip install 'continua[recipes]'`.
 """
 
 from ._depth import state, weights
+from ._sensitivity import sensitivity
 from ._sizes import Measurement, sizes
 from ._style import Figure
 
-__all__ = ["Figure", "Measurement", "sizes", "state", "weights"]
+__all__ = ["Figure", "Measurement", "sensitivity", "sizes", "state", "weights"]
