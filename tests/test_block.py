@@ -510,7 +510,7 @@ def test_bad_states():
         block(x.double())
     with bad(r"Sequential fails on a state of shape \[2, 3, 5, 5\]"):
         block(torch.randn(2, 3, 5, 5))
-    with bad("a tensor, not list"):
+    with bad("a tensor, or a tuple or dictionary of tensors, not list"):
         block([1.0])
     with bad("on meta but the block's weights are on cpu"):
         block(x.to("meta"))
@@ -529,6 +529,8 @@ def test_bad_fields():
         ct.ODEBlock(Pair(), solver=ct.Euler(steps=1))(torch.randn(5, 3))
     with bad("not function"):
         ct.ODEBlock(lambda z: z)
+    with bad("in place; a solver needs that state again: use inplace=False"):
+        ct.ODEBlock(nn.ReLU(inplace=True), solver=ct.Euler(steps=1))(torch.randn(5, 3))
     with bad("contains an ODEBlock"):
         ct.ODEBlock(nn.Sequential(ct.ODEBlock(mlp()), nn.Tanh()))
 
@@ -563,7 +565,7 @@ def test_bad_depths():
         block.solve(x, save_at=[0.5, 1.5])
     with bad("sort it"):
         block.solve(x, save_at=[0.7, 0.5])
-    with bad("'steps' or a list"):
+    with bad("save_at is a list of depths, or 'steps'"):
         block.solve(x, save_at="all")
     with bad("finite number"):
         block.at(math.nan)

@@ -177,9 +177,11 @@ def progress() -> Iterator[Callable[[Progress], None]]:
 
 
 def plain_lines(now: Progress) -> None:
-    """The first, the last, and about ten lines of each stage."""
-    every = max(now.total // 10, 1)
-    if now.done in (1, now.total) or now.done % every == 0:
+    """About ten lines of a stage that has something to say, one of any other."""
+    wanted = {now.total}
+    if now.note:
+        wanted |= {1, *range(0, now.total, max(now.total // 10, 1))}
+    if now.done in wanted:
         note = f": {now.note}" if now.note else ""
         print(f"{now.stage} {now.done}/{now.total}{note}", file=sys.stderr, flush=True)
 

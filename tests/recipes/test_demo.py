@@ -23,6 +23,13 @@ def weights_of(folder, name):
     return (folder / "models" / name / "model.safetensors").read_bytes()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def few_rounds():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_demo, "LATENCY_ROUNDS", 2)
+        yield
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")

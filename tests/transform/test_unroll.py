@@ -7,8 +7,10 @@ from torch import nn
 
 import continua as ct
 from continua.basis import FAMILIES
-from continua.solve import SOLVERS
+from continua.solve import SOLVERS, RungeKutta
 from nets import Net, conv_unit, make_pair, mlp, scrambled
+
+METHODS = [solver for solver in SOLVERS.values() if issubclass(solver, RungeKutta)]
 
 
 def ours(model: nn.Module) -> list[str]:
@@ -21,7 +23,7 @@ def ours(model: nn.Module) -> list[str]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("solver", SOLVERS.values())
+@pytest.mark.parametrize("solver", METHODS)
 def test_same_outputs_without_continua(family, solver):
     torch.manual_seed(0)
     basis = FAMILIES[family].of_size(3)
@@ -105,6 +107,12 @@ def test_fields_are_traced():
     torch.testing.assert_close(plain(x), block(x))
     with pytest.raises(ct.ModuleError, match="Branching cannot be written out"):
         ct.unroll(ct.ODEBlock(Branching(), solver=ct.Euler(steps=1)))
+
+
+@pytest.mark.parametrize("solver", [ct.Dopri5(), ct.ReversibleHeun(steps=2)], ids=repr)
+def test_only_a_fixed_grid_can_be_written_out(solver):
+    with pytest.raises(ct.ArgumentError, match="no fixed grid to write out"):
+        ct.unroll(ct.ODEBlock(mlp(), solver=solver))
 
 
 class Gated(nn.Module):

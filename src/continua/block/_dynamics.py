@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from continua._errors import ShapeError
+from continua._errors import ModuleError, ShapeError
 from continua.basis import Basis, Point
 from continua.field import Binding, Expansion, Field, Frame, Sampling
 from continua.solve import Dynamics, Evaluate, Reading, Stage, State
@@ -214,12 +214,18 @@ class BlockDynamics(Dynamics):
     def _first(self, frame: Frame, i: int, given: tuple[Any, ...], z: Any) -> Any:
         """The first evaluation, with every mistake that it can show put in a sentence."""
         name = type(self._module).__name__
+        versions = _versions(z)
         try:
             out = frame.call(i, *given, *self._args, **self._kwargs)
         except RuntimeError as error:
             raise ShapeError(
                 f"the field {name} fails on a state of shape {shapes(z)}: {error}"
             ) from error
+        if versions != _versions(z):
+            raise ModuleError(
+                f"the field {name} changes the state it is given in place; a solver needs that "
+                "state again: use inplace=False"
+            )
         if self._structure is None and not isinstance(out, Tensor):
             raise ShapeError(f"the field {name} returned {type(out).__name__}, not a tensor")
         if self._structure is not None and pytree.tree_structure(out) != self._structure:
@@ -252,6 +258,13 @@ def shapes(z: Any) -> Any:
     if isinstance(z, Tensor):
         return list(z.shape)
     return [list(part.shape) for part in pytree.tree_leaves(z)]
+
+
+def _versions(z: Any) -> list[int]:
+    """How often each part of a state was written to, where that can be known."""
+    if torch.compiler.is_compiling():
+        return []
+    return [part._version for part in pytree.tree_leaves(z) if not part.is_inference()]
 
 
 def with_input(cost: RunningCost) -> RunningCost:

@@ -30,6 +30,7 @@ STARTS = (0.15, 0.35, 0.6)
 
 BATCH = 64
 LEARNING_RATE = 0.1
+WEIGHT_DECAY = 1e-3
 WARM_UP = 0.1
 SMOOTHING = 0.1
 #: of an image at random, to either side: degrees, relative, relative, pixels
@@ -242,6 +243,8 @@ def run_demo(
             "level_starts": level_starts(options.epochs),
             "batch": BATCH,
             "learning_rate": LEARNING_RATE,
+            "weight_decay": WEIGHT_DECAY,
+            "label_smoothing": SMOOTHING,
             "history": history,
         },
         "held_out_images": len(split.test_labels),
@@ -329,15 +332,16 @@ def train(
 
 
 def fresh_optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    """SGD as in the paper, with Nesterov's momentum."""
+    """SGD with momentum as in the paper, with twice its weight decay for so few images."""
     return torch.optim.SGD(
-        model.parameters(), lr=LEARNING_RATE, momentum=0.9, weight_decay=5e-4, nesterov=True
+        model.parameters(), lr=LEARNING_RATE, momentum=0.9, weight_decay=WEIGHT_DECAY, nesterov=True
     )
 
 
 def level_starts(epochs: int) -> list[int]:
-    """The epochs, counted from 0, before which the network is refined."""
-    return [round(share * epochs) for share in STARTS]
+    """The epochs, counted from 0, before which the network is refined; none without an epoch."""
+    last = epochs - len(STARTS)
+    return [min(max(round(share * epochs), i + 1), last + i) for i, share in enumerate(STARTS)]
 
 
 def learning_rate(done: float) -> float:
