@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -280,8 +281,8 @@ class ODEBlock(nn.Module):
 
     def _reference(self) -> Tensor:
         """Some tensor of the field, whose device is the block's."""
-        held: list[Tensor] = [*self.field.parameters(), *self.field.buffers()]
-        return held[0] if held else torch.empty(0)
+        held = itertools.chain(self.field.parameters(), self.field.buffers())
+        return next(held, torch.empty(0))
 
     def _place(self) -> None:
         """Lay the plan out as buffers in the weights' precision and on their device.
@@ -344,8 +345,10 @@ class ODEBlock(nn.Module):
         plan: Plan | None,
         cost: RunningCost | None,
     ) -> BlockDynamics:
+        device = self._reference().device
+
         def place(basis: Basis, sampling: Sampling) -> Sampling:
-            return sampling.placed(self._dtypes[basis], self._reference().device)
+            return sampling.placed(self._dtypes[basis], device)
 
         return BlockDynamics(
             self.field,

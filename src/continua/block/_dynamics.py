@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from continua._errors import ModuleError, ShapeError
 from continua.basis import Basis, Point
-from continua.field import Binding, Expansion, Field, Frame, Sampling
+from continua.field import Binding, Expansion, Field, Frame, Sampling, tensor
 from continua.solve import Dynamics, Evaluate, Reading, Stage, State
 
 RunningCost = Callable[..., Tensor]
@@ -70,8 +70,9 @@ class BlockDynamics(Dynamics):
         self._binding = Binding(module, expansion)
         self._frame: Frame | None = None
         self.breakpoints = breakpoints
+        self._bases = tuple(dict.fromkeys(expansion.bases.values()))
         self._names = tuple(expansion.weights)
-        weights = [dict(_named(module, expansion))[name] for name in self._names]
+        weights = [tensor(module, name) for name in self._names]
         self._others = [
             t
             for t in pytree.tree_leaves((x if self._sees_input else (), args, kwargs))
@@ -173,10 +174,7 @@ class BlockDynamics(Dynamics):
         self, stages: Sequence[Stage], leaves: bool | None
     ) -> tuple[Frame, Sequence[Tensor]]:
         points = [self._point(stage) for stage in stages]
-        samplings = {
-            basis: self._place(basis, Sampling.of(basis, points))
-            for basis in dict.fromkeys(self._expansion.bases.values())
-        }
+        samplings = {basis: self._place(basis, Sampling.of(basis, points)) for basis in self._bases}
         depths: Sequence[Tensor] = ()
         if self._reads_depth:
             first = pytree.tree_leaves(self._x)[0]
@@ -275,8 +273,3 @@ def with_input(cost: RunningCost) -> RunningCost:
     except (TypeError, ValueError):
         count = 2
     return cost if count > 2 else lambda s, z, x: cost(s, z)
-
-
-def _named(module: nn.Module, expansion: Expansion) -> Iterator[tuple[str, Tensor]]:
-    for name in expansion.weights:
-        yield name, module.get_parameter(name)

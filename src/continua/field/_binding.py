@@ -37,6 +37,7 @@ class Binding:
         self.module, self.expansion = module, expansion
         self.update = update and module.training
         self._accepted: list[Frame] = []
+        self._picked: dict[str, tuple[Tensor, ...]] = {}
 
     def __enter__(self) -> Self:
         names = [*self.expansion.weights, *self.expansion.state, *self.expansion.carried]
@@ -45,7 +46,18 @@ class Binding:
             name: [slot(self.module, alias) for alias in self.expansion.names(name)]
             for name in names
         }
+        self._picked = {}
         return self
+
+    def rows(self, name: str, sampling: Sampling) -> tuple[Tensor, ...]:
+        """A weight at the rows of a sampling, in the graph of its coefficients."""
+        stack = self.originals[name]
+        if sampling.rows is not None:
+            return sampling.distinct(stack)
+        # An index reads the coefficients themselves: once is enough for all frames of a solve.
+        if name not in self._picked:
+            self._picked[name] = stack.unbind(0)
+        return self._picked[name]
 
     def frame(
         self,
@@ -80,7 +92,7 @@ class Binding:
                     self._commit(name, basis)
                 for name in self.expansion.carried:
                     self.originals[name].copy_(self._accepted[-1].counts[name][-1])
-        self._accepted = []
+        self._accepted, self._picked = [], {}
 
     def _commit(self, name: str, basis: Basis) -> None:
         frames = self._accepted
@@ -130,7 +142,7 @@ class Frame:
     ) -> None:
         stack = binding.originals[name]
         if leaves is None:
-            rows: Sequence[Tensor] = sampling.distinct(stack)
+            rows: Sequence[Tensor] = binding.rows(name, sampling)
         else:
             rows = [row.detach() for row in sampling.distinct(stack.detach())]
             if leaves and stack.requires_grad:

@@ -243,19 +243,19 @@ class _Run:
     def _norm(self, values: list[Tensor], z: State, new: State) -> Tensor:
         """The root mean square over the batch, or per sample, of values in units of tolerance."""
         pair = self.pair
-        squares: Tensor | float = 0.0
-        count = 0
+        norms, count = [], 0
         for value, before, after in zip(values, z, new, strict=True):
             scale = torch.maximum(before.abs(), after.abs()).mul_(pair.rtol).add_(pair.atol)
-            ratio = (value.abs() / scale).square_()
+            ratio = value / scale
             if pair.norm == "sample" and ratio.dim() > 0:
                 ratio = ratio.reshape(len(ratio), -1)
-                squares = squares + ratio.sum(1)
+                norms.append(torch.linalg.vector_norm(ratio, dim=1))
                 count += ratio.shape[1]
             else:
-                squares = squares + ratio.sum()
+                norms.append(torch.linalg.vector_norm(ratio))
                 count += ratio.numel()
-        return torch.as_tensor(squares / max(count, 1)).sqrt()
+        norm = norms[0] if len(norms) == 1 else torch.stack(norms).square().sum(0).sqrt()
+        return norm / math.sqrt(max(count, 1))
 
     def _first_step(self, k: State, target: float) -> float:
         """Hairer's guess: a short Euler step shows how fast the field changes."""
