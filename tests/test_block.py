@@ -487,6 +487,28 @@ def test_repr_says_what_it_is():
     assert "Fourier(2, period=1.0) for 2, Constant() for 2" in repr(mixed)
 
 
+def test_another_solver_may_be_assigned_but_no_other_span():
+    block = scrambled(ct.ODEBlock(mlp(), ct.Fourier(2), ct.RK4(steps=8)))
+    x = torch.randn(2, 6)
+    expected = ct.compress(block, solver=ct.Euler(steps=4))(x)
+    block.solver = ct.Euler(steps=4)
+    torch.testing.assert_close(block(x), expected)
+    with pytest.raises(AttributeError):
+        block.span = (0, 2)
+
+
+def test_a_fixed_grid_that_overflows_says_so():
+    class Blows(nn.Module):
+        def forward(self, z):
+            return 1e30 * z * z
+
+    block = ct.ODEBlock(Blows(), solver=ct.Euler(steps=4))
+    x = torch.ones(3, 2)
+    assert block.solve(x, raise_on_failure=False).status is ct.Status.NON_FINITE
+    with bad("not finite", ct.SolveError):
+        block.solve(x)
+
+
 # -- bad input ---------------------------------------------------------------------------------
 
 
@@ -508,6 +530,8 @@ def test_bad_states():
         block(x / 0)
     with bad(r"torch.float64 but the block's weights are torch.float32"):
         block(x.double())
+    with bad(r"Sequential fails on a state of shape \[2, 4\]"):
+        block(torch.randn(2, 4))
     with bad(r"Sequential fails on a state of shape \[2, 3, 5, 5\]"):
         block(torch.randn(2, 3, 5, 5))
     with bad("a tensor, or a tuple or dictionary of tensors, not list"):
@@ -561,6 +585,12 @@ def test_bad_arguments():
 def test_bad_depths():
     block = ct.ODEBlock(mlp(), solver=ct.Euler(steps=2))
     x = torch.randn(2, 6)
+    with bad("list of depths, not 0.5"):
+        block.solve(x, save_at=0.5)
+    with bad("finite number, not '0.5'"):
+        block.at("0.5")
+    with bad("function or a module, not 3"):
+        block.solve(x, running_cost=3)
     with bad("depth 1.5, outside the span"):
         block.solve(x, save_at=[0.5, 1.5])
     with bad("sort it"):

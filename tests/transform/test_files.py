@@ -18,6 +18,11 @@ def assert_same(model, other):
     assert all(torch.equal(a[name], b[name]) and a[name].dtype == b[name].dtype for name in a)
 
 
+def with_gradient(model, gradient):
+    model.block.gradient = gradient
+    return model
+
+
 @pytest.fixture
 def saved(tmp_path):
     torch.manual_seed(0)
@@ -45,6 +50,8 @@ def test_round_trip(saved):
         lambda m: ct.compress(m, ct.BSpline(4, degree=2), state_basis=ct.PiecewiseLinear(3)),
         lambda m: ct.compress(m, {"*": {"*.weight": ct.GaussianRBF(3), "*": ct.Legendre(2)}}),
         lambda m: m.double(),
+        lambda m: with_gradient(m, ct.Checkpoint("sqrt")),
+        lambda m: with_gradient(m, ct.Adjoint("backsolve", solver=ct.Tsit5(1e-6, 1e-7))),
         lambda m: m.to(torch.bfloat16),
     ],
 )
@@ -54,6 +61,7 @@ def test_changed_models_are_saved_as_they_are(saved, tmp_path, change):
     loaded = ct.load(tmp_path / "changed")
     assert_same(changed, loaded)
     assert loaded.block.solver == changed.block.solver
+    assert loaded.block.gradient == changed.block.gradient
     assert loaded.block.expansion.bases == changed.block.expansion.bases
     x = torch.randn(4, 3).to(changed.stem.weight.dtype)
     assert torch.equal(loaded(x), changed.eval()(x))

@@ -30,6 +30,7 @@ from continua.field import (
 from continua.gradient import Backprop, Gradient
 from continua.solve import (
     RK4,
+    Failure,
     RungeKutta,
     Solution,
     Solver,
@@ -53,6 +54,7 @@ class ODEBlock(nn.Module):
     depth; `block.field` is the module with its names unchanged and each of those tensors as a
     stack of K coefficients. In training mode each forward updates the state by the smallest
     change that fits what the evaluations left behind (Stateful ODE-Nets, Queiruga et al. 2021).
+    A block serves one call at a time: threads need a copy each.
 
     Args:
         field: any `nn.Module` that maps z to dz/ds, or a `Field`. It is copied.
@@ -96,13 +98,27 @@ class ODEBlock(nn.Module):
                         f"the field contains an ODEBlock ({name or 'itself'}); "
                         "put blocks one after another instead of inside each other"
                     )
-        self.span = checked_span(span)
-        self.solver = checked_solver(RK4(steps=8) if solver is None else solver)
+        self._span = checked_span(span)
+        self._solver = checked_solver(RK4(steps=8) if solver is None else solver)
         self.field, self.expansion = expand(
             field, Constant() if basis is None else basis, state_basis, init
         )
         self.gradient = checked_gradient(Backprop() if gradient is None else gradient)
-        self._rebase({}, self.solver)
+        self._rebase({}, self._solver)
+
+    @property
+    def span(self) -> Span:
+        """From which depth to which; fixed, since the basis is stretched over it."""
+        return self._span
+
+    @property
+    def solver(self) -> Solver:
+        """How the trajectory is computed; another one may be assigned."""
+        return self._solver
+
+    @solver.setter
+    def solver(self, solver: Solver) -> None:
+        self._rebase({}, checked_solver(solver))
 
     # -- what a user calls ---------------------------------------------------------------------
 
@@ -115,7 +131,8 @@ class ODEBlock(nn.Module):
             kwargs: further arguments, handed to the field at every evaluation.
         """
         leaves, structure = self._checked_input(x)
-        dynamics = self._dynamics(x, structure, args, kwargs, self._plan_of(self.span), None)
+        plan = self._plan_of(self.span)
+        dynamics = self._dynamics(leaves[0], x, structure, args, kwargs, plan, None)
         trajectory = self._run(dynamics, leaves, self.span, ())
         if trajectory.status is not Status.SUCCESS:
             raise SolveError(explain(trajectory, self.solver))
@@ -165,9 +182,10 @@ class ODEBlock(nn.Module):
             leaves = (*leaves, torch.zeros(batch, dtype=real(first.dtype), device=first.device))
         plan = self._plan_of(values)
         seen = x if control is None else control
-        dynamics = self._dynamics(seen, structure, args, kwargs, plan, running_cost)
+        dynamics = self._dynamics(leaves[0], seen, structure, args, kwargs, plan, running_cost)
         leaves = self._with_end(dynamics, leaves, ends, values, at_end=False)
         trajectory = self._run(dynamics, leaves, values, where)
+        trajectory = with_finite_end(trajectory, values[1])
         if trajectory.status is not Status.SUCCESS and raise_on_failure:
             raise SolveError(explain(trajectory, self.solver))
         final = self._with_end(dynamics, trajectory.final, ends, values, at_end=True)
@@ -198,7 +216,7 @@ class ODEBlock(nn.Module):
             s: the depth.
             side: the limit to take where a basis jumps.
         """
-        if not math.isfinite(s):
+        if not isinstance(s, int | float) or not math.isfinite(s):
             raise ArgumentError(f"a depth is a finite number, not {s!r}")
         module = copied(self.field)
         for name, value in values_at(module, self.expansion, self._point(s, side)).items():
@@ -233,7 +251,7 @@ class ODEBlock(nn.Module):
             aliases=self.expansion.aliases,
             constraints=self.expansion.constraints,
         )
-        self.solver = checked_solver(solver)
+        self._solver = checked_solver(solver)
         self._exact = self._plan(self.span) if has_grid(self.solver) else None
         low, high = (Fraction(end) for end in sorted(self.span))
         inner = sorted({b for basis in set(bases.values()) for b in basis.breakpoints[1:-1]})
@@ -338,6 +356,7 @@ class ODEBlock(nn.Module):
 
     def _dynamics(
         self,
+        like: Tensor,
         x: Any,
         structure: Any,
         args: tuple[Any, ...],
@@ -357,11 +376,13 @@ class ODEBlock(nn.Module):
             lambda stage: self._point(stage.depth, stage.side),
             place,
             tuple(self._breaks),
+            like,
             x,
             structure,
             args,
             kwargs,
             cost,
+            recomputed=not isinstance(self.gradient, Backprop),
         )
 
     def _run(
@@ -400,10 +421,10 @@ class ODEBlock(nn.Module):
             leaf + sign * (moved * k).to(leaf.dtype) for leaf, k in zip(z, slope, strict=True)
         )
 
-    def _field_at(self, x: Any, s: float) -> tuple[Sequence[Tensor], Callable[[Tensor], Tensor]]:
+    def _field_at(self, x: Any, s: float) -> tuple[dict[str, Tensor], Callable[[Tensor], Tensor]]:
         """The field at one depth as a function of the state, and its weights there as leaves."""
-        _, structure = self._checked_input(x)
-        dynamics = self._dynamics(x, structure, (), {}, None, None)
+        state, structure = self._checked_input(x)
+        dynamics = self._dynamics(state[0], x, structure, (), {}, None, None)
         start, end = self.span
         side = sides(start, end)[int(s == end)]
 
@@ -413,7 +434,8 @@ class ODEBlock(nn.Module):
 
         with dynamics.again():
             reading = dynamics.read([Stage(s, side)])
-        return reading.leaves[: len(self.expansion.weights)], f
+        names = [name for name in self.expansion.weights if tensor(self.field, name).requires_grad]
+        return dict(zip(names, reading.leaves, strict=False)), f
 
     def _checked_input(self, x: Any) -> tuple[State, Any]:
         """The leaves of the state and its structure, None for a single tensor."""
@@ -495,12 +517,28 @@ def explain(trajectory: Trajectory, solver: Solver) -> str:
     remedy = {
         Status.MAX_STEPS: "raise max_steps, loosen rtol and atol, or use a fixed grid with steps=",
         Status.STEP_TOO_SMALL: "loosen rtol and atol, use double precision, or bound the field",
-        Status.NON_FINITE: "look for divisions, logarithms or exploding weights in the field",
+        Status.NON_FINITE: "look for divisions, logarithms or exploding weights in the field, "
+        "or take more steps",
     }[trajectory.status]
     sample = "" if failure.sample is None else f", sample {failure.sample}"
     return (
         f"{solver!r} stopped at depth {failure.depth:.6g}{sample}: {trajectory.status.value} "
         f"(field norm {failure.norm:.3g}, step {failure.step:.3g}); {remedy}"
+    )
+
+
+def with_finite_end(trajectory: Trajectory, end: float) -> Trajectory:
+    """The trajectory, marked as failed if its end is not finite, as a fixed grid may leave it."""
+    z = trajectory.final[0]
+    if trajectory.status is not Status.SUCCESS or not _has_values(z):
+        return trajectory
+    if bool(z.detach().isfinite().all()):
+        return trajectory
+    sample = int((~z.detach().isfinite()).nonzero()[0, 0]) if z.dim() else None
+    sizes = trajectory.stats.step_sizes
+    failure = Failure(end, sample, math.nan, sizes[-1] if sizes else math.nan)
+    return Trajectory(
+        trajectory.final, trajectory.saved, trajectory.stats, Status.NON_FINITE, failure
     )
 
 
@@ -526,10 +564,15 @@ def checked_depths(
                 f"not {save_at!r} for {solver!r}"
             )
         return [start + (end - start) * n / steps for n in range(steps)] + [end]
-    depths = [float(s) for s in save_at]
-    for s in depths:
-        if not min(span) <= s <= max(span):
+    try:
+        depths = [float(s) for s in save_at]
+    except (TypeError, ValueError):
+        raise ArgumentError(f"save_at is a list of depths, not {save_at!r}") from None
+    slack = 1e-6 * abs(end - start)  # an end point in single precision is still the end point
+    for i, s in enumerate(depths):
+        if not min(span) - slack <= s <= max(span) + slack:
             raise ArgumentError(f"save_at has depth {s:g}, outside the span ({start:g}, {end:g})")
+        depths[i] = min(max(s, min(span)), max(span))
     if depths != sorted(depths, reverse=end < start):
         raise ArgumentError(f"save_at must run along the span ({start:g}, {end:g}): sort it")
     return depths
@@ -545,8 +588,8 @@ def by_rows(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     def convert(t: Tensor) -> Tensor:
         try:
             return fn(t)
-        except RuntimeError:
-            if t.dim() != 5:
+        except RuntimeError as error:
+            if t.dim() != 5 or "channels_last" not in str(error):
                 raise
             rows = [fn(row).permute(0, 2, 3, 1) for row in t.unbind(0)]
             return torch.stack(rows).permute(0, 1, 4, 2, 3)

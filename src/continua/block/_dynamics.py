@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from continua._errors import ModuleError, ShapeError
+from continua._errors import ArgumentError, ContinuaError, ModuleError, ShapeError, SolveError
 from continua.basis import Basis, Point
-from continua.field import Binding, Expansion, Field, Frame, Sampling, tensor
+from continua.field import Binding, Expansion, Field, Frame, Sampling, real, tensor
 from continua.solve import Dynamics, Evaluate, Reading, Stage, State
 
 RunningCost = Callable[..., Tensor]
@@ -41,11 +41,13 @@ class BlockDynamics(Dynamics):
         point: from a stage to a point of the bases.
         place: from a basis and a sampling to the sampling in the weights' precision.
         breakpoints: the depths at which weights may jump.
+        like: a leaf of the state, whose precision and device depths take.
         x: the input of the block.
         structure: of the state, a tensor or a tuple or dictionary of tensors.
         args: further arguments of the field.
         kwargs: further arguments of the field.
         cost: the running cost.
+        recomputed: whether a backward pass will evaluate the field again.
     """
 
     def __init__(
@@ -56,12 +58,15 @@ class BlockDynamics(Dynamics):
         point: Callable[[Stage], Point],
         place: Callable[[Basis, Sampling], Sampling],
         breakpoints: tuple[float, ...],
+        like: Tensor,
         x: Any,
         structure: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         cost: RunningCost | None = None,
+        recomputed: bool = False,
     ):
+        self._like, self._recomputed = like, recomputed
         self._module, self._expansion, self._plan = module, expansion, plan
         self._point, self._place = point, place
         self._x, self._structure, self._args, self._kwargs = x, structure, args, kwargs
@@ -73,32 +78,25 @@ class BlockDynamics(Dynamics):
         self._bases = tuple(dict.fromkeys(expansion.bases.values()))
         self._names = tuple(expansion.weights)
         weights = [tensor(module, name) for name in self._names]
-        self._others = [
-            t
-            for t in pytree.tree_leaves((x if self._sees_input else (), args, kwargs))
-            if isinstance(t, Tensor) and t.requires_grad
-        ]
-        if isinstance(cost, nn.Module):
-            self._others += [p for p in cost.parameters() if p.requires_grad]
-        self.tensors = (*weights, *self._others)
+        # Parameters that are not functions of depth, but train: the cost's own, and those that
+        # were unfrozen after the module was wrapped.
+        known = {id(weight) for weight in weights}
+        own = [*module.parameters(), *(cost.parameters() if isinstance(cost, nn.Module) else ())]
+        self._constants = [p for p in own if p.requires_grad and id(p) not in known]
+        self.tensors = (*weights, *self._given(), *self._constants)
         self._gathered: dict[int, Tensor] = {}
+        self._before: dict[str, Tensor] = {}
+        self._seen: tuple[object, ...] = ()
 
-    @property
-    def _sees_input(self) -> bool:
-        return isinstance(self._module, Field) or self._cost is not None
+    def _given(self) -> list[Tensor]:
+        """The tensors among input and arguments that want a gradient."""
+        given = (self._x if self._reads_depth else (), self._args, self._kwargs)
+        return [t for t in pytree.tree_leaves(given) if isinstance(t, Tensor) and t.requires_grad]
 
     @property
     def noisy(self) -> bool:  # type: ignore[override]
-        """Whether dropout is on."""
-        return any(
-            module.training
-            and (
-                (isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0)
-                or (isinstance(module, nn.MultiheadAttention) and module.dropout > 0)
-                or isinstance(module, nn.RReLU)
-            )
-            for module in self._module.modules()
-        )
+        """Whether the module is training: then it may draw random numbers."""
+        return self._module.training
 
     @property
     def stateful(self) -> bool:  # type: ignore[override]
@@ -110,20 +108,41 @@ class BlockDynamics(Dynamics):
 
     def __enter__(self) -> Self:
         self._binding.__enter__()
+        if self._recomputed:
+            self._before = {n: tensor(self._module, n).clone() for n in self._expansion.state}
+            self._seen = self._fingerprint()
         return self
+
+    def _fingerprint(self) -> tuple[object, ...]:
+        """What must not change between a forward pass and the backward pass that repeats it."""
+        modes = tuple(module.training for module in self._module.modules())
+        return (modes, *(tensor(self._module, name)._version for name in self._names))
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._binding.__exit__(kind, error, trace)
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
+        if self._seen and self._seen != self._fingerprint():
+            raise SolveError(
+                "weights or training mode of the field changed between the forward pass and the "
+                "backward pass that evaluates it again; call backward first"
+            )
         self._gathered = {}
-        forward, self._binding = self._binding, Binding(self._module, self._expansion, update=False)
+        kept = (self._binding, self._x, self._args, self._kwargs)
+        self._binding = Binding(self._module, self._expansion, update=False, state=self._before)
+        # Cut from whatever graph they come from: their gradients are handed to autograd.
+        given, structure = pytree.tree_flatten(kept[1:])
+        cut = [
+            t.detach().requires_grad_(t.requires_grad) if isinstance(t, Tensor) else t
+            for t in given
+        ]
+        self._x, self._args, self._kwargs = pytree.tree_unflatten(cut, structure)
         try:
             with self._binding:
                 yield
         finally:
-            self._binding = forward
+            self._binding, self._x, self._args, self._kwargs = kept
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
         self._frame, depths = self._frame_at(stages, None)
@@ -134,7 +153,7 @@ class BlockDynamics(Dynamics):
         if plan is None:
             return self.at(stages())
         self._frame = self._binding.frame(plan.samplings, plan.points, plan.inverses)
-        return self._evaluations(self._frame, plan.depths.unbind(0) if self._reads_depth else ())
+        return self._evaluations(self._frame, self._depths(plan.depths))
 
     def accept(self) -> None:
         assert self._frame is not None
@@ -163,7 +182,9 @@ class BlockDynamics(Dynamics):
                     self._gathered[i] = gradient if known is None else known + gradient
 
         return Reading(
-            self._evaluations(frame, depths), [*rows, *(self._others if leaves else ())], pull
+            self._evaluations(frame, depths),
+            [*rows, *((*self._given(), *self._constants) if leaves else ())],
+            pull,
         )
 
     def gradients(self) -> Sequence[Tensor | None]:
@@ -175,13 +196,14 @@ class BlockDynamics(Dynamics):
     ) -> tuple[Frame, Sequence[Tensor]]:
         points = [self._point(stage) for stage in stages]
         samplings = {basis: self._place(basis, Sampling.of(basis, points)) for basis in self._bases}
-        depths: Sequence[Tensor] = ()
-        if self._reads_depth:
-            first = pytree.tree_leaves(self._x)[0]
-            dtype = first.dtype.to_real() if first.is_complex() else first.dtype
-            values = [float(stage.depth) for stage in stages]
-            depths = torch.tensor(values, dtype=dtype, device=first.device).unbind(0)
-        return self._binding.frame(samplings, points, None, leaves), depths
+        values = torch.tensor([float(stage.depth) for stage in stages], dtype=torch.float64)
+        return self._binding.frame(samplings, points, None, leaves), self._depths(values)
+
+    def _depths(self, values: Tensor) -> Sequence[Tensor]:
+        """The depths of the stages one by one, in the precision of the state."""
+        if not self._reads_depth:
+            return ()
+        return values.to(self._like.device, real(self._like.dtype)).unbind(0)
 
     @property
     def _reads_depth(self) -> bool:
@@ -215,7 +237,9 @@ class BlockDynamics(Dynamics):
         versions = _versions(z)
         try:
             out = frame.call(i, *given, *self._args, **self._kwargs)
-        except RuntimeError as error:
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            if isinstance(error, ContinuaError | torch.OutOfMemoryError):
+                raise
             raise ShapeError(
                 f"the field {name} fails on a state of shape {shapes(z)}: {error}"
             ) from error
@@ -267,9 +291,12 @@ def _versions(z: Any) -> list[int]:
 
 def with_input(cost: RunningCost) -> RunningCost:
     """The cost as a function of depth, state and input, whichever of them it takes."""
+    if not callable(cost):
+        raise ArgumentError(f"running_cost is a function or a module, not {cost!r}")
     function = cost.forward if isinstance(cost, nn.Module) else cost
-    try:
-        count = len(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        count = 2
-    return cost if count > 2 else lambda s, z, x: cost(s, z)
+    required = [
+        p
+        for p in inspect.signature(function).parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    return cost if len(required) > 2 else lambda s, z, x: cost(s, z)

@@ -31,10 +31,18 @@ class Binding:
         module: the expanded module.
         expansion: its record.
         update: whether state may be updated at all.
+        state: what to read in place of the module's state, for a solve that is repeated.
     """
 
-    def __init__(self, module: nn.Module, expansion: Expansion, update: bool = True):
+    def __init__(
+        self,
+        module: nn.Module,
+        expansion: Expansion,
+        update: bool = True,
+        state: Mapping[str, Tensor] | None = None,
+    ):
         self.module, self.expansion = module, expansion
+        self.state = state or {}
         self.update = update and module.training
         self._accepted: list[Frame] = []
         self._picked: dict[str, tuple[Tensor, ...]] = {}
@@ -91,7 +99,7 @@ class Binding:
                 for name, basis in self.expansion.state.items():
                     self._commit(name, basis)
                 for name in self.expansion.carried:
-                    self.originals[name].copy_(self._accepted[-1].counts[name][-1])
+                    self.originals[name].copy_(self._accepted[-1].count(name))
         self._accepted, self._picked = [], {}
 
     def _commit(self, name: str, basis: Basis) -> None:
@@ -102,7 +110,7 @@ class Binding:
             points = [point for frame in frames for point in frame.points]
             inverse = least_squares(sample(basis, points), rcond=1e-7)
         before = torch.cat([frame.state[name][0] for frame in frames])
-        after = torch.cat([frame.state[name][1] for frame in frames])
+        after = torch.cat([frame.left_behind(name) for frame in frames])
         sigma = self.originals[name]
         sigma.copy_(updated(inverse.to(sigma.device), sigma, before, after))
 
@@ -124,7 +132,8 @@ class Frame:
         self.read: dict[str, tuple[Sampling, list[int], list[Tensor]]] = {}
         self._module = binding.module
         self._slots: list[Slot] = []
-        self._written: list[Slot] = []
+        self._written: list[tuple[str, Registry, str, Sequence[Tensor]]] = []
+        self._replaced: dict[str, dict[int, Tensor]] = {}
         self._keep = binding.update and leaves is None
         for name, basis in binding.expansion.weights.items():
             self._read_weight(binding, name, samplings[basis], leaves)
@@ -153,7 +162,7 @@ class Frame:
         self._bind(binding, name, [rows[i] for i in sampling.index], written=False)
 
     def _read_state(self, binding: Binding, name: str, sampling: Sampling) -> None:
-        values = sampling.every(binding.originals[name])  # [E, ...]
+        values = sampling.every(binding.state.get(name, binding.originals[name]))  # [E, ...]
         if name in binding.expansion.constraints:
             values = binding.expansion.constraints[name](values)
         if self._keep:
@@ -166,18 +175,32 @@ class Frame:
         for registry, key in binding.slots[name]:
             self._slots.append((registry, key, values))
             if written and self._keep:
-                self._written.append((registry, key, values))
+                self._written.append((name, registry, key, values))
 
     def call(self, i: int, *args: Any, **kwargs: Any) -> Any:
         """The module's output at evaluation i."""
         for registry, key, values in self._slots:
             registry[key] = values[i]
         out = self._module(*args, **kwargs)
-        for registry, key, values in self._written:
+        for name, registry, key, values in self._written:
             left = registry[key]
             if left is not values[i] and left is not None:  # replaced, not written in place
-                values[i].copy_(left)
+                self._replaced.setdefault(name, {})[i] = left.detach()
         return out
+
+    def count(self, name: str) -> Tensor:
+        """A counter after the last evaluation."""
+        last = len(self.points) - 1
+        return self._replaced.get(name, {}).get(last, self.counts[name][-1])
+
+    def left_behind(self, name: str) -> Tensor:
+        """What the evaluations made of a piece of state, `[E, ...]`."""
+        values = self.state[name][1]
+        if name in self._replaced:
+            values = values.clone()
+            for i, value in self._replaced[name].items():
+                values[i] = value
+        return values
 
 
 def updated(inverse: Tensor, sigma: Tensor, before: Tensor, after: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from continua._errors import ArgumentError
+from continua._errors import ArgumentError, SolveError
 from continua.solve import (
     Dynamics,
     Evaluate,
@@ -63,11 +63,6 @@ class Adjoint(Gradient):
                 "Adjoint(state='backsolve') cannot be right with batch norm in training mode: "
                 "use Adjoint(), Checkpoint() or Backprop(), or put the norm in evaluation mode"
             )
-        if dynamics.noisy:
-            raise ArgumentError(
-                "the adjoint equation needs a field without dropout: use Checkpoint() or "
-                "Backprop(), or put the dropout in evaluation mode"
-            )
 
     def solve(
         self, solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Sequence[float]
@@ -83,6 +78,7 @@ class _AdjointJob(Job):
         super().__init__(*rest)
         self.ends: list[tuple[float, float]] = []
         self.powers = 0
+        self.further = Stats()  # evaluations for the interpolant alone
 
     def forward(self, z: State) -> Trajectory:
         solver = self.solver
@@ -91,13 +87,20 @@ class _AdjointJob(Job):
             self.powers = max(len(row) for row in solver.tableau.dense)
             observe = self._keep
         trajectory = solver.integrate(self.dynamics, z, self.span, self.save_at, observe)
+        trajectory.stats.evaluations += self.further.evaluations
         if self.options.state == "backsolve":
             self.stored = list(trajectory.final)
         return trajectory
 
+    def check_noise(self) -> None:
+        raise ArgumentError(
+            "the adjoint equation needs a field without noise such as dropout: use Checkpoint() "
+            "or Backprop(), or evaluation mode"
+        )
+
     def _keep(self, step: Step) -> None:
         """Store the step as a polynomial: its start and the coefficients of theta, theta^2..."""
-        step.complete(self.dynamics)
+        step.complete(self.dynamics, self.further)
         self.ends.append((float(step.start), float(step.end)))
         self.stored += step.z
         for power in range(self.powers):
@@ -152,7 +155,7 @@ class _AdjointJob(Job):
                 trajectory = part.integrate(dynamics, (*z, *a), (s, depth), observe=integral)
                 _merge(stats, trajectory.stats)
                 if trajectory.status is not Status.SUCCESS:
-                    raise ArgumentError(
+                    raise SolveError(
                         f"the backward solve stopped at depth {trajectory.failure.depth:g}: "  # type: ignore[union-attr]
                         f"{trajectory.status.value}; try Checkpoint(), or looser tolerances in "
                         "Adjoint(solver=...)"

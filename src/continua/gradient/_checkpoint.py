@@ -21,14 +21,23 @@ from continua.solve import (
     stages_between,
 )
 
-from ._gradient import Gradient, Job, added, leaf, or_zero, vector_jacobian
+from ._gradient import (
+    Gradient,
+    Job,
+    added,
+    leaf,
+    noise,
+    or_zero,
+    set_noise,
+    vector_jacobian,
+)
 
 
 class Checkpoint(Gradient):
     """Keep the states between steps and take each step again: exact, with less memory.
 
     The gradient is that of `Backprop`. Steps that were taken are taken again as they were,
-    never searched anew; dropout sees the same noise.
+    never searched anew; dropout on a fixed grid sees the same noise.
 
     Args:
         states: `"all"` keeps the state at every step: memory grows with steps times state.
@@ -60,12 +69,12 @@ class _CheckpointJob(Job):
 
     def forward(self, z: State) -> Trajectory:
         self.steps: list[Step] = []
-        self.noise: list[Tensor] = []
+        self.noise: list[list[Tensor]] = []
         kept: list[int] = []
-        noise = torch.get_rng_state() if self.dynamics.noisy else None
+        now = noise(z) if self.dynamics.noisy else None
 
         def observe(step: Step) -> None:
-            nonlocal noise
+            nonlocal now
             n = len(self.steps)
             # Triangular numbers: with N steps about sqrt(2 N) states, as far apart at most.
             keep = self.states == "all" or n == kept_next[0]
@@ -74,13 +83,21 @@ class _CheckpointJob(Job):
                 kept_next[0] += len(kept)
                 self.stored += step.z
             self.steps.append(Step(step.tableau, step.start, step.end, (), (), [], step.fractions))
-            if noise is not None:
-                self.noise.append(noise)
-                noise = torch.get_rng_state()
+            if now is not None:
+                self.noise.append(now)
+                now = noise(z)
 
         kept_next = [0]
         self.kept = kept
         return self.solver.integrate(self.dynamics, z, self.span, self.save_at, observe)
+
+    def check_noise(self) -> None:
+        assert isinstance(self.solver, RungeKutta)
+        if self.solver.steps is None:
+            raise ArgumentError(
+                f"{self.solver!r} tries steps, so noise such as dropout cannot be drawn again as "
+                "it was: use Backprop(), a fixed grid with steps=, or evaluation mode"
+            )
 
     def backward(self, final: State, saved: list[State], stats: Stats) -> State:
         a = final
@@ -107,7 +124,7 @@ class _CheckpointJob(Job):
         stages = stages if inner and leaves else stages[: step.tableau.stages]
         stats.evaluations += len(stages)
         reading = self.dynamics.read(stages, leaves)
-        with _Noise(self.noise[n] if self.noise else None):
+        with _Noise(self.noise[n] if self.noise else None, z):
             ks = further_stages(step.tableau, reading.evaluate, z, step.h, [])
         end = combine(z, ks, [step.h * float(b) for b in step.tableau.b])
         return end, ks, reading
@@ -130,14 +147,14 @@ class _CheckpointJob(Job):
 class _Noise:
     """The generator as it was at the start of a step, and afterwards as it is now."""
 
-    def __init__(self, state: Tensor | None):
-        self._state = state
+    def __init__(self, states: list[Tensor] | None, z: State):
+        self._states, self._z = states, z
 
     def __enter__(self) -> None:
-        if self._state is not None:
-            self._now = torch.get_rng_state()
-            torch.set_rng_state(self._state)
+        if self._states is not None:
+            self._now = noise(self._z)
+            set_noise(self._states, self._z)
 
     def __exit__(self, *error: object) -> None:
-        if self._state is not None:
-            torch.set_rng_state(self._now)
+        if self._states is not None:
+            set_noise(self._now, self._z)

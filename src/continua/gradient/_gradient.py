@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -25,6 +26,14 @@ class Gradient(ABC):
     def check(self, solver: Solver, dynamics: Dynamics) -> None:
         """Refuse what this gradient cannot do right."""
         return None
+
+    def config(self) -> dict[str, Any]:
+        """The kind and its arguments, ready for JSON; `gradient_from_config` is the inverse."""
+        arguments = {
+            name: value.config() if isinstance(value, Solver) else value
+            for name, value in vars(self).items()
+        }
+        return {"type": type(self).__name__} | arguments
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -62,8 +71,15 @@ class Job(ABC):
     def backward(self, final: State, saved: list[State], stats: Stats) -> State:
         """The gradient of the initial state from those of the results."""
 
+    def check_noise(self) -> None:
+        """Refuse if a field that draws random numbers cannot be evaluated again."""
+        return None
+
     def run(self, z: State) -> Trajectory:
         """The trajectory, attached to the graph."""
+        if not torch.is_grad_enabled():
+            with self.dynamics:
+                return self.solver.integrate(self.dynamics, z, self.span, self.save_at)
         out = _Solve.apply(self, len(z), *z, *self.dynamics.tensors)  # type: ignore[no-untyped-call]
         n = len(z)
         states = [tuple(out[i : i + n]) for i in range(0, len(out), n)]
@@ -74,9 +90,16 @@ class Job(ABC):
 class _Solve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, job: Job, n: int, *inputs: Tensor) -> tuple[Tensor, ...]:
+        z = tuple(x.detach() for x in inputs[:n])
+        before = noise(z) if job.dynamics.noisy else []
         with job.dynamics:
-            job.trajectory = job.forward(tuple(x.detach() for x in inputs[:n]))
+            job.trajectory = job.forward(z)
+            after = noise(z) if job.dynamics.noisy else []
+            if any(not torch.equal(a, b) for a, b in zip(before, after, strict=True)):
+                job.check_noise()
         ctx.job = job
+        device = z[0].device.type
+        ctx.autocast = (device, torch.get_autocast_dtype(device)) if autocast_on(device) else None
         ctx.save_for_backward(*job.stored)
         job.stored = []
         out = [job.trajectory.final, *job.trajectory.saved]
@@ -91,11 +114,36 @@ class _Solve(torch.autograd.Function):
         n = job.leaves
         states = [tuple(grads[i : i + n]) for i in range(0, len(grads), n)]
         stats = job.trajectory.stats.backward = Stats()
-        with job.dynamics.again():
+        mixed: AbstractContextManager[object] = nullcontext()
+        if ctx.autocast is not None:
+            mixed = torch.autocast(ctx.autocast[0], dtype=ctx.autocast[1])
+        with mixed, job.dynamics.again():
             first = job.backward(states[0], states[1:], stats)
             gradients = job.dynamics.gradients()
         job.stored = []
         return (None, None, *first, *gradients)
+
+
+def autocast_on(device: str) -> bool:
+    """Whether automatic mixed precision is on for a kind of device."""
+    if device == "meta" or not torch.amp.is_autocast_available(device):
+        return False
+    return torch.is_autocast_enabled(device)
+
+
+def noise(z: State) -> list[Tensor]:
+    """The states of the generators that a field on this device may draw from."""
+    states = [torch.get_rng_state()]
+    if z[0].is_cuda:
+        states.append(torch.cuda.get_rng_state(z[0].device))
+    return states
+
+
+def set_noise(states: list[Tensor], z: State) -> None:
+    """Put the generators back into these states."""
+    torch.set_rng_state(states[0])
+    if z[0].is_cuda:
+        torch.cuda.set_rng_state(states[1], z[0].device)
 
 
 def vector_jacobian(

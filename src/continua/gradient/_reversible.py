@@ -31,10 +31,6 @@ class Reversible(Gradient):
             raise ArgumentError(
                 f"Reversible() needs ReversibleHeun or AsynchronousLeapfrog, not {solver!r}"
             )
-        if dynamics.noisy:
-            raise ArgumentError(
-                "steps with dropout cannot be undone: use Checkpoint() or Backprop()"
-            )
 
     def solve(
         self, solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Sequence[float]
@@ -45,6 +41,12 @@ class Reversible(Gradient):
 class _ReversibleJob(Job):
     solver: ReversibleSolver
 
+    def check_noise(self) -> None:
+        raise ArgumentError(
+            "steps with noise such as dropout cannot be undone: use Checkpoint() or Backprop(), "
+            "or evaluation mode"
+        )
+
     def forward(self, z: State) -> Trajectory:
         self.plan = self.solver.plan(self.span, self.dynamics.breakpoints)
         return self.solver.integrate(
@@ -54,30 +56,25 @@ class _ReversibleJob(Job):
     def backward(self, final: State, saved: list[State], stats: Stats) -> State:
         solver, n_leaves = self.solver, self.leaves
         h = (self.span[1] - self.span[0]) / solver.steps
-        positions = [(s - self.span[0]) / h for s in self.save_at]
         z: State = tuple(self.stored)
         a: State = (*final, *(torch.zeros_like(x) for x in z[n_leaves:]))
         first = solver.first(self.span)
+        fractions = solver.fractions(self.span, self.save_at)
         for n in reversed(range(solver.steps)):
             stages = self.plan[n]
             with torch.no_grad():
                 undo = self._undoing(n)
                 z = solver.retreat(undo, z, h)
                 stats.evaluations += 1
-            inside = [
-                (p, g) for p, g in zip(positions, saved, strict=True) if n < p <= n + 1 + 1e-9
-            ]
+            inside = [(x, saved.pop()) for x in reversed(fractions[n])]
             reading = self.dynamics.read(stages)
             stats.evaluations += len(stages)
             with torch.enable_grad():
                 start = leaf(z)
                 end = solver.advance(reading.evaluate, start, h)
                 outputs, along = [end], [a]
-                for position, gradient in inside:
-                    x = position - n
-                    outputs.append(
-                        end[:n_leaves] if x > 1 - 1e-9 else solver.within(start, end, h, x)
-                    )
+                for x, gradient in inside:
+                    outputs.append(end[:n_leaves] if x >= 1 else solver.within(start, end, h, x))
                     along.append(gradient)
             gradients = vector_jacobian(outputs, [*start, *reading.leaves], along)
             reading.pull(gradients[len(start) :])
@@ -90,9 +87,8 @@ class _ReversibleJob(Job):
         gradients = vector_jacobian([extended], [*start, *reading.leaves], [a])
         reading.pull(gradients[len(start) :])
         out = or_zero(gradients[: len(start)], start)
-        for position, gradient in zip(positions, saved, strict=True):
-            if position <= 0:
-                out = added(out, gradient)
+        for gradient in saved:  # what is left was asked for at the very start
+            out = added(out, gradient)
         return out
 
     def _undoing(self, n: int) -> Sequence[Evaluate]:

@@ -64,8 +64,8 @@ class Pair(RungeKutta):
         self.steps = None if steps is None else checked_steps(steps)
         self._known: dict[Span, tuple[Stage, ...]] = {}
         for name, value in (("rtol", rtol), ("atol", atol), ("max_step", max_step)):
-            if not value > 0 or math.isnan(value):
-                raise ArgumentError(f"{name} is positive, not {value!r}")
+            if not isinstance(value, int | float) or not value > 0:
+                raise ArgumentError(f"{name} is a positive number, not {value!r}")
         if not 0 < safety < 1 or not 0 < shrink < 1 or not grow > 1:
             raise ArgumentError(
                 f"safety={safety!r} and shrink={shrink!r} lie between 0 and 1, grow={grow!r} above"

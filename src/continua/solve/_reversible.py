@@ -72,6 +72,16 @@ class ReversibleSolver(Solver):
         """The stage of `begin`."""
         return [Stage(Fraction(span[0]), sides(span[0], span[1])[0])]
 
+    def fractions(self, span: Span, save_at: Sequence[float]) -> list[tuple[float, ...]]:
+        """For each step the depths to save within it, as fractions of the step."""
+        h = (span[1] - span[0]) / self.steps
+        left = [(s - span[0]) / h for s in save_at if (s - span[0]) / h > 0]
+        out = []
+        for n in range(self.steps):
+            out.append(_fractions(left, n, self.steps))
+            left = left[len(out[-1]) :]
+        return out
+
     def plan(self, span: Span, breakpoints: Sequence[float]) -> list[list[Stage]]:
         """The stages of every step; where the field jumps at its end, both sides are the last."""
         grid, jumps = self.grid(span), {float(b) for b in breakpoints}
@@ -96,16 +106,16 @@ class ReversibleSolver(Solver):
         plan = self.plan(span, dynamics.breakpoints)
         every = dynamics.at([*self.first(span), *itertools.chain(*plan)])
         dynamics.accept()
-        positions = [(s - span[0]) / h for s in save_at]
-        saved = [z for position in positions if position <= 0]
+        fractions = self.fractions(span, save_at)
+        saved = [z] * (len(save_at) - sum(map(len, fractions)))
         extended, at = self.begin(every[:1], z), 1
         for n, stages in enumerate(plan):
             before = extended
             extended = self.advance(every[at : at + len(stages)], extended, h)
             at += len(stages)
-            for x in _fractions(positions[len(saved) :], n, self.steps):
-                state = extended if x >= 1 else ()
-                saved.append(state[: len(z)] or self.within(before, extended, h, x))
+            for x in fractions[n]:
+                at_end = extended[: len(z)]
+                saved.append(at_end if x >= 1 else self.within(before, extended, h, x))
         if observe is not None:
             observe(extended)
         stats = Stats(len(every), self.steps, step_sizes=[abs(h)] * self.steps)

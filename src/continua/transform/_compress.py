@@ -77,7 +77,11 @@ def compress(
             tensor_name: (target, _changed(block, tensor_name, target, method))
             for tensor_name, target in targets.items()
         }
-        chosen = solvers[name] or block.solver
+        chosen = block.solver if solvers[name] is None else solvers[name]
+        if not isinstance(chosen, Solver):
+            raise ArgumentError(
+                f"solver is an instance such as continua.RK4(steps=8), not {chosen!r}"
+            )
         count = step_counts[name]
         block._rebase(stacks, chosen if count is None else chosen.with_steps(count))
     return small

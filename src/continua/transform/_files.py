@@ -23,6 +23,7 @@ from continua._errors import ArgumentError, ContinuaError, FileError
 from continua.basis import Basis, basis_from_config
 from continua.block import ODEBlock
 from continua.field import listed, tensor
+from continua.gradient import gradient_from_config
 from continua.solve import Solver, solver_from_config
 
 from ._blocks import blocks
@@ -126,7 +127,7 @@ def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> 
         name = config["factory"]["name"]
         raise FileError(f"{name}(**{arguments}) in {folder / CONFIG} fails: {error}") from error
     _remember(model, config["factory"])
-    _match_blocks(model, block_configs, tensors, folder / CONFIG)
+    _match_blocks(model, block_configs, folder / CONFIG)
     _fill(model, tensors, folder / WEIGHTS)
     return model.to(device).eval()
 
@@ -223,14 +224,13 @@ def _blocks(model: nn.Module) -> dict[str, ODEBlock]:
 def _block_config(block: ODEBlock) -> dict[str, Any]:
     return {
         "solver": block.solver.config(),
+        "gradient": block.gradient.config(),
         "span": list(block.span),
         "bases": {name: basis.config() for name, basis in block.expansion.bases.items()},
     }
 
 
-def _match_blocks(
-    model: nn.Module, configs: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path
-) -> None:
+def _match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> None:
     """Give the blocks of a fresh model the bases and solvers that the file names."""
     found = _blocks(model)
     if found.keys() != configs.keys():
@@ -241,6 +241,7 @@ def _match_blocks(
         try:
             bases = {k: basis_from_config(c) for k, c in configs[name]["bases"].items()}
             solver = solver_from_config(configs[name]["solver"])
+            gradient = gradient_from_config(configs[name]["gradient"])
             span = tuple(configs[name]["span"])
         except (KeyError, TypeError, AttributeError, ContinuaError) as error:
             raise FileError(f"{path}, block {name!r}: {error}") from error
@@ -253,6 +254,7 @@ def _match_blocks(
             for key, basis in bases.items()
         }
         block._rebase(stacks, solver)
+        block.gradient = gradient
 
 
 def _shape(block: ODEBlock, name: str) -> tuple[int, ...]:

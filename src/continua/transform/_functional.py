@@ -89,11 +89,11 @@ def functional_gradient(
         if value.numel() != 1:
             raise ArgumentError(f"loss returns one number, not a tensor of {list(value.shape)}")
         adjoints = torch.autograd.grad(value, list(states.values()), allow_unused=True)
-    found: dict[str, list[Tensor]] = {name: [] for name in block.expansion.weights}
+    found: dict[str, list[Tensor]] = {}
     for depth, a in zip(states, adjoints, strict=True):
         if depth in depths:
             for name, gradient in _at(block, x, states[depth].detach(), a, depth).items():
-                found[name] += [gradient] * depths.count(depth)
+                found.setdefault(name, []).extend([gradient] * depths.count(depth))
     return FunctionalGradient(
         torch.tensor(depths, dtype=torch.float64),
         {name: torch.stack(values) for name, values in found.items()},
@@ -102,13 +102,12 @@ def functional_gradient(
 
 def _at(block: ODEBlock, x: Any, z: Tensor, a: Tensor | None, depth: float) -> dict[str, Tensor]:
     """A df/dtheta at one depth, by parameter."""
-    names = list(block.expansion.weights)
     leaves, f = block._field_at(x, depth)
     with torch.enable_grad():
         out = f(z)
     along = torch.zeros_like(z) if a is None else a
-    gradients = torch.autograd.grad(out, leaves, along, allow_unused=True)
+    gradients = torch.autograd.grad(out, list(leaves.values()), along, allow_unused=True)
     return {
         name: torch.zeros_like(leaf) if g is None else g
-        for name, leaf, g in zip(names, leaves, gradients, strict=True)
+        for (name, leaf), g in zip(leaves.items(), gradients, strict=True)
     }
