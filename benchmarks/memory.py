@@ -29,7 +29,7 @@ METHODS = {
     "Adjoint backsolve": (ct.RK4, ct.Adjoint("backsolve")),
     "Reversible": (ct.ReversibleHeun, ct.Reversible()),
 }
-BATCH, WIDTH, HIDDEN = 256, 64, 256
+BATCH, WIDTH, HIDDEN = 64, 16, 64
 
 
 def block_and_input(method: str, steps: int) -> tuple[ct.ODEBlock, Tensor]:

@@ -33,7 +33,9 @@ LEARNING_RATE = 0.1
 WEIGHT_DECAY = 1e-3
 WARM_UP = 0.1
 SMOOTHING = 0.1
-#: of an image at random, to either side: degrees, relative, relative, pixels
+#: the share of images that are warped, and by how much to either side: degrees, relative,
+#: relative, pixels
+WARPED = 0.7
 TURN, ZOOM, SHEAR, SHIFT = 10.0, 0.1, 0.1, 1.0
 
 #: how the latency is measured
@@ -352,7 +354,11 @@ def learning_rate(done: float) -> float:
 
 
 def augmented(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Each image turned, zoomed, sheared and shifted a little, at random."""
+    """Most images turned, zoomed, sheared and shifted a little, at random.
+
+    The others stay as they are: a warped image is a little blurred, and batch norm would
+    otherwise remember the statistics of blurred images alone.
+    """
     count, pixels = len(images), images.shape[-1]
 
     def uniform(width: float) -> Tensor:
@@ -365,7 +371,9 @@ def augmented(images: Tensor, generator: torch.Generator) -> Tensor:
         [cos, uniform(SHEAR) - sin, uniform(shift), sin, cos, uniform(shift)], dim=1
     ).reshape(count, 2, 3)
     grid = affine_grid(maps, list(images.shape), align_corners=False)
-    return grid_sample(images, grid, align_corners=False)
+    warped = grid_sample(images, grid, align_corners=False)
+    chosen = torch.rand(count, 1, 1, 1, generator=generator) < WARPED
+    return torch.where(chosen, warped, images)
 
 
 # -- measuring ---------------------------------------------------------------------------------
