@@ -30,7 +30,6 @@ from continua.field import (
 from continua.gradient import Backprop, Gradient
 from continua.solve import (
     RK4,
-    Failure,
     RungeKutta,
     Solution,
     Solver,
@@ -42,6 +41,20 @@ from continua.solve import (
     sides,
 )
 
+from ._checks import (
+    by_rows,
+    checked_depths,
+    checked_gradient,
+    checked_solver,
+    checked_span,
+    explain,
+    has_grid,
+    has_values,
+    non_finite,
+    summary,
+    unflat,
+    with_finite_end,
+)
 from ._dynamics import BlockDynamics, Plan, RunningCost
 
 
@@ -476,147 +489,5 @@ class ODEBlock(nn.Module):
                 f"the input is {x.dtype} but the block's weights are {weight.dtype}; "
                 f"use block.to({x.dtype}) or convert the input"
             )
-        if _has_values(x) and not torch.isfinite(x.detach()).all():
-            raise ArgumentError(f"the input of the block has {_non_finite(x)}")
-
-
-def checked_span(span: tuple[float | Tensor, float | Tensor]) -> Span:
-    """The span as two different finite floats."""
-    try:
-        start, end = (float(x.detach()) if isinstance(x, Tensor) else float(x) for x in span)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"a span is a pair of depths, not {span!r}") from None
-    if not (math.isfinite(start) and math.isfinite(end)) or start == end:
-        raise ArgumentError(f"a span goes from one finite depth to another, not {span!r}")
-    return start, end
-
-
-def checked_gradient(gradient: Gradient) -> Gradient:
-    """The gradient, if it is one."""
-    if not isinstance(gradient, Gradient):
-        raise ArgumentError(
-            f"gradient is an instance such as continua.Backprop(), not {gradient!r}"
-        )
-    return gradient
-
-
-def has_grid(solver: Solver) -> bool:
-    """Whether the stages of the solver are known before it runs."""
-    return isinstance(solver, RungeKutta) and solver.steps is not None
-
-
-def unflat(leaves: Sequence[Tensor], structure: Any) -> Any:
-    """Leaves put back into the structure of the state."""
-    return pytree.tree_unflatten(leaves, structure)
-
-
-def explain(trajectory: Trajectory, solver: Solver) -> str:
-    """One sentence on where and why a solve stopped, and what to try."""
-    failure = trajectory.failure
-    assert failure is not None
-    remedy = {
-        Status.MAX_STEPS: "raise max_steps, loosen rtol and atol, or use a fixed grid with steps=",
-        Status.STEP_TOO_SMALL: "loosen rtol and atol, use double precision, or bound the field",
-        Status.NON_FINITE: "look for divisions, logarithms or exploding weights in the field, "
-        "or take more steps",
-    }[trajectory.status]
-    sample = "" if failure.sample is None else f", sample {failure.sample}"
-    return (
-        f"{solver!r} stopped at depth {failure.depth:.6g}{sample}: {trajectory.status.value} "
-        f"(field norm {failure.norm:.3g}, step {failure.step:.3g}); {remedy}"
-    )
-
-
-def with_finite_end(trajectory: Trajectory, end: float) -> Trajectory:
-    """The trajectory, marked as failed if its end is not finite, as a fixed grid may leave it."""
-    z = trajectory.final[0]
-    if trajectory.status is not Status.SUCCESS or not _has_values(z):
-        return trajectory
-    if bool(z.detach().isfinite().all()):
-        return trajectory
-    sample = int((~z.detach().isfinite()).nonzero()[0, 0]) if z.dim() else None
-    sizes = trajectory.stats.step_sizes
-    failure = Failure(end, sample, math.nan, sizes[-1] if sizes else math.nan)
-    return Trajectory(
-        trajectory.final, trajectory.saved, trajectory.stats, Status.NON_FINITE, failure
-    )
-
-
-def checked_solver(solver: Solver) -> Solver:
-    """The solver, if it is one."""
-    if not isinstance(solver, Solver):
-        raise ArgumentError(f"solver is an instance such as continua.RK4(steps=8), not {solver!r}")
-    return solver
-
-
-def checked_depths(
-    save_at: Sequence[float] | Tensor | Literal["steps"] | None, span: Span, solver: Solver
-) -> list[float]:
-    """The depths to save, sorted along the span and inside it."""
-    start, end = span
-    if save_at is None:
-        return [end]
-    if isinstance(save_at, str):
-        steps = getattr(solver, "steps", None)
-        if save_at != "steps" or steps is None:
-            raise ArgumentError(
-                f"save_at is a list of depths, or 'steps' for a solver on a fixed grid, "
-                f"not {save_at!r} for {solver!r}"
-            )
-        return [start + (end - start) * n / steps for n in range(steps)] + [end]
-    try:
-        depths = [float(s) for s in save_at]
-    except (TypeError, ValueError):
-        raise ArgumentError(f"save_at is a list of depths, not {save_at!r}") from None
-    slack = 1e-6 * abs(end - start)  # an end point in single precision is still the end point
-    for i, s in enumerate(depths):
-        if not min(span) - slack <= s <= max(span) + slack:
-            raise ArgumentError(f"save_at has depth {s:g}, outside the span ({start:g}, {end:g})")
-        depths[i] = min(max(s, min(span)), max(span))
-    if depths != sorted(depths, reverse=end < start):
-        raise ArgumentError(f"save_at must run along the span ({start:g}, {end:g}): sort it")
-    return depths
-
-
-def by_rows(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """A conversion that also takes a stack of images' kernels.
-
-    `model.to(memory_format=torch.channels_last)` refuses five dimensions; on a stack of
-    kernels it means each kernel.
-    """
-
-    def convert(t: Tensor) -> Tensor:
-        try:
-            return fn(t)
-        except RuntimeError as error:
-            if t.dim() != 5 or "channels_last" not in str(error):
-                raise
-            rows = [fn(row).permute(0, 2, 3, 1) for row in t.unbind(0)]
-            return torch.stack(rows).permute(0, 1, 4, 2, 3)
-
-    return convert
-
-
-def summary(bases: Mapping[str, Basis]) -> str:
-    """The bases in use, and how many tensors use each where there are several."""
-    counts: dict[Basis, int] = {}
-    for basis in bases.values():
-        counts[basis] = counts.get(basis, 0) + 1
-    if len(counts) == 1:
-        return repr(next(iter(counts)))
-    return ", ".join(f"{basis!r} for {n}" for basis, n in counts.items()) or "none"
-
-
-def _has_values(x: Tensor) -> bool:
-    """Whether the tensor can be looked at: not while tracing, nor under vmap."""
-    if torch.compiler.is_compiling() or x.is_meta:
-        return False
-    return not torch._C._functorch.is_functorch_wrapped_tensor(x)
-
-
-def _non_finite(x: Tensor) -> str:
-    """Where a tensor is not finite, in words."""
-    bad = ~torch.isfinite(x.detach())
-    kind = "NaN" if x.detach().isnan().any() else "infinite"
-    sample = f", first in sample {int(bad.nonzero()[0, 0])}" if x.dim() else ""
-    return f"{int(bad.sum())} {kind} of {x.numel()} values{sample}; clean the data before"
+        if has_values(x) and not torch.isfinite(x.detach()).all():
+            raise ArgumentError(f"the input of the block has {non_finite(x)}")
