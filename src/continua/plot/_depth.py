@@ -153,9 +153,9 @@ def panels(
 def draw(
     ax: Axes, block: ODEBlock, others: Mapping[str, ODEBlock], name: str, i: int, label: str
 ) -> None:
-    """One scalar of all blocks; the first lies underneath, wide and black."""
+    """One scalar of all blocks; the first lies underneath, wide enough to be seen beside others."""
     s, values = curve(block, name, i)
-    ax.plot(s, values, color=SOURCE, linewidth=3.2, alpha=0.85, label=label)
+    ax.plot(s, values, color=SOURCE, linewidth=5, alpha=0.4, label=label)
     looks = zip(itertools.cycle(COLOURS), itertools.cycle(DASHES), strict=False)
     for (key, other), (colour, dashes) in zip(others.items(), looks, strict=False):
         s, values = curve(other, name, i)
