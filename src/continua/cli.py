@@ -241,13 +241,13 @@ def show_demo(report: DemoReport) -> None:
 
     console = Console(highlight=False)
     source, half, folder = report.source, report.half, report.options.run_dir
-    latency = report.metrics["latency"]
+    latency, options = report.metrics["latency"], report.metrics["options"]
     console.print(demo_table(report, console))
     console.print(
         f"Accuracy: on {report.held_out} held-out images, used for nothing else; "
         f"one image is {100 / report.held_out:.2f} points.\n"
         f"Latency: median of {latency['rounds']} forwards of {latency['batch']} images, all models "
-        f"in turn, on {report.metrics['options']['device']}.\n"
+        f"in turn, on {options['device']} with --threads {options['threads']}.\n"
         f"In brackets: relative to the first row."
     )
     console.print(
