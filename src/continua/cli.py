@@ -244,7 +244,7 @@ def show_demo(report: DemoReport) -> None:
     latency, options = report.metrics["latency"], report.metrics["options"]
     console.print(demo_table(report, console))
     console.print(
-        f"Accuracy: on {report.held_out} held-out images, used for nothing else; "
+        f"Accuracy: on {report.held_out} held-out images, not trained on; "
         f"one image is {100 / report.held_out:.2f} points.\n"
         f"Latency: median of {latency['rounds']} forwards of {latency['batch']} images, all models "
         f"in turn, on {options['device']} with --threads {options['threads']}.\n"
