@@ -153,7 +153,8 @@ class BlockDynamics(Dynamics):
         if plan is None:
             return self.at(stages())
         self._frame = self._binding.frame(plan.samplings, plan.points, plan.inverses)
-        return self._evaluations(self._frame, self._depths(plan.depths))
+        depths = self._depths(plan.depths) if self._reads_depth else ()
+        return self._evaluations(self._frame, depths)
 
     def accept(self) -> None:
         assert self._frame is not None
@@ -196,13 +197,14 @@ class BlockDynamics(Dynamics):
     ) -> tuple[Frame, Sequence[Tensor]]:
         points = [self._point(stage) for stage in stages]
         samplings = {basis: self._place(basis, Sampling.of(basis, points)) for basis in self._bases}
-        values = torch.tensor([float(stage.depth) for stage in stages], dtype=torch.float64)
-        return self._binding.frame(samplings, points, None, leaves), self._depths(values)
+        depths: Sequence[Tensor] = ()
+        if self._reads_depth:
+            values = [float(stage.depth) for stage in stages]
+            depths = self._depths(torch.tensor(values, dtype=torch.float64))
+        return self._binding.frame(samplings, points, None, leaves), depths
 
     def _depths(self, values: Tensor) -> Sequence[Tensor]:
         """The depths of the stages one by one, in the precision of the state."""
-        if not self._reads_depth:
-            return ()
         return values.to(self._like.device, real(self._like.dtype)).unbind(0)
 
     @property

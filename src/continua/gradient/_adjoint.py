@@ -143,17 +143,21 @@ class _AdjointJob(Job):
         events = sorted(events, key=lambda event: event[0], reverse=forward)
         dynamics = _Backward(self, backsolve)
 
+        # The forward solve has found out which steps this problem allows.
+        known = self.trajectory.stats.step_sizes[-2:] if self.options.solver is None else []
+
         def integral(step: Step) -> None:
             self._quadrature(step, dynamics, stats)
 
         for depth, gradient in [*events, (self.span[0], None)]:
             if depth != s:
-                part = solver
+                part = solver.starting(max(known)) if known else solver
                 if part.steps is not None:
                     share = abs((s - depth) / (self.span[1] - self.span[0]))
                     part = part.with_steps(max(1, math.ceil(part.steps * share - 1e-9)))
                 trajectory = part.integrate(dynamics, (*z, *a), (s, depth), observe=integral)
                 _merge(stats, trajectory.stats)
+                known = stats.step_sizes[-2:]
                 if trajectory.status is not Status.SUCCESS:
                     raise SolveError(
                         f"the backward solve stopped at depth {trajectory.failure.depth:g}: "  # type: ignore[union-attr]

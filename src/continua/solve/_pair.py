@@ -96,6 +96,13 @@ class Pair(RungeKutta):
     def with_steps(self, steps: int) -> Self:
         return type(self)(steps=checked_steps(steps))
 
+    def starting(self, first_step: float) -> Self:
+        if self.steps is not None or self.first_step is not None:
+            return self
+        arguments = self.config() | {"first_step": first_step}
+        del arguments["type"]
+        return type(self)(**arguments)
+
     def integrate(
         self,
         dynamics: Dynamics,
@@ -176,7 +183,7 @@ class _Run:
         stages = stages_between(tableau, self.s, end)
         used = stages[1 : tableau.stages + tableau.fsal]
         ks = further_stages(tableau, self.dynamics.at(used), z, h, [k])
-        new = combine(z, ks, [h * float(b) for b in tableau.b])
+        new = combine(z, ks, [h * b for b in tableau.floats[1]])
         self.stats.evaluations += len(used)
         with torch.no_grad():
             error = self._error(ks, z, new, h)
@@ -231,7 +238,7 @@ class _Run:
         """The norm of the estimated error, relative to the tolerances."""
         norms = [
             self._norm([_combination(ks, row, leaf) for leaf in range(len(z))], z, new)
-            for row in self.pair.tableau.errors
+            for row in self.pair.tableau.floats[3]
         ]
         if len(norms) == 1:
             return abs(h) * float(norms[0].max())
@@ -258,7 +265,12 @@ class _Run:
         return norm / math.sqrt(max(count, 1))
 
     def _first_step(self, k: State, target: float) -> float:
-        """Hairer's guess: a short Euler step shows how fast the field changes."""
+        """A guess from how large the field is, and how fast it changes over a short Euler step.
+
+        Hairer's guess takes the derivative that the error consists of to be as large as the
+        first ones. If derivatives grow at the rate at which the field changes, it is far
+        smaller: the step may be longer, ten times at most.
+        """
         with torch.no_grad():
             size = float(self._norm(list(self.z), self.z, self.z).max())
             slope = float(self._norm(list(k), self.z, self.z).max())
@@ -271,12 +283,19 @@ class _Run:
             after = evaluate(ahead)
             change = [a - b for a, b in zip(after, k, strict=True)]
             curvature = float(self._norm(change, self.z, self.z).max()) / small
-        order = self.pair.tableau.order
-        steepest = max(slope, curvature)
+        left, steepest = abs(target - self.s), max(slope, curvature)
         if not math.isfinite(steepest):
             return small
-        guess = max(1e-6, small * 1e-3) if steepest <= 1e-15 else (0.01 / steepest) ** (1 / order)
-        return min(100 * small, guess)
+        if steepest <= 1e-15:
+            return 0.01 * left
+        tableau = self.pair.tableau
+        cautious = (0.01 / steepest) ** (1 / tableau.order)
+        guess = cautious
+        if slope > 0:
+            power = tableau.error_order
+            rate = max(curvature / slope, 1 / left)
+            guess = (0.01 / (tableau.leading * slope * rate**power)) ** (1 / (power + 1))
+        return min(100 * small, max(cautious, min(guess, 10 * cautious)))
 
     def _failure(self, status: Status, k: State, h: float) -> tuple[Status, Failure]:
         with torch.no_grad():
@@ -290,11 +309,11 @@ class _Run:
         return status, Failure(self.s, sample, norm, abs(h))
 
 
-def _combination(ks: list[State], weights: Sequence[Any], leaf: int) -> Tensor:
+def _combination(ks: list[State], weights: Sequence[float], leaf: int) -> Tensor:
     total: Tensor | None = None
     for k, w in zip(ks, weights, strict=False):
         if w:
-            total = k[leaf] * float(w) if total is None else total.add_(k[leaf], alpha=float(w))
+            total = k[leaf] * w if total is None else total.add_(k[leaf], alpha=w)
     assert total is not None
     return total
 

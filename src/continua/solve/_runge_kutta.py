@@ -88,6 +88,10 @@ class RungeKutta(Solver):
     def refined(self, factor: int) -> Self:
         return self if self.steps is None else self.with_steps(self.steps * factor)
 
+    def starting(self, first_step: float) -> Self:
+        """The same method from a first step that is known to be good, where it has a choice."""
+        return self
+
     def evaluations(self, span: Span) -> int | None:
         return None if self.steps is None else self.steps * self.tableau.stages
 

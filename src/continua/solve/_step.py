@@ -59,7 +59,8 @@ Observer = Callable[[Step], None]
 
 def scaled(tableau: Tableau, h: float) -> tuple[list[list[float]], list[float]]:
     """The rows of a and the weights b, times the step."""
-    return [[h * float(a) for a in row] for row in tableau.a], [h * float(b) for b in tableau.b]
+    a, b, _, _ = tableau.floats
+    return [[h * value for value in row] for row in a], [h * value for value in b]
 
 
 def sides(start: Any, end: Any) -> tuple[Side, Side]:
@@ -70,16 +71,15 @@ def sides(start: Any, end: Any) -> tuple[Side, Side]:
 def stages_between(tableau: Tableau, start: Any, end: Any) -> list[Stage]:
     """The stages of one step, all of them."""
     first, last = sides(start, end)
+    places: Sequence[Any] = tableau.c if isinstance(start, Fraction) else tableau.floats[2]
     out = []
-    for c in tableau.c:
+    for c in places:
         if c == 0:
             out.append(Stage(start, first))
         elif c == 1:
             out.append(Stage(end, last))
-        elif isinstance(start, Fraction):
-            out.append(Stage(start + (end - start) * c, "right"))
         else:
-            out.append(Stage(start + (end - start) * float(c), "right"))
+            out.append(Stage(start + (end - start) * c, "right"))
     return out
 
 
@@ -87,7 +87,6 @@ def further_stages(
     tableau: Tableau, evaluate: Sequence[Evaluate], z: State, h: float, ks: list[State]
 ) -> list[State]:
     """The stages so far, and one more for each evaluation given."""
-    rows, _ = scaled(tableau, h)
-    for row, f in zip(rows[len(ks) :], evaluate, strict=False):
-        ks.append(f(combine(z, ks, row)))
+    for row, f in zip(tableau.floats[0][len(ks) :], evaluate, strict=False):
+        ks.append(f(combine(z, ks, [h * value for value in row])))
     return ks

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 Number = int | float | str | Fraction
 Row = tuple[Fraction, ...]
@@ -84,6 +86,21 @@ class Tableau:
     def stages(self) -> int:
         """How many stages carry a step to its end."""
         return len(self.c) - self.extra - self.fsal
+
+    @cached_property
+    def floats(self) -> tuple[list[list[float]], list[float], list[float], list[list[float]]]:
+        """Rows of a, weights b, places c and error rows as floats, which every step needs."""
+        a = [[float(value) for value in row] for row in self.a]
+        errors = [[float(value) for value in row] for row in self.errors]
+        return a, [float(b) for b in self.b], [float(c) for c in self.c], errors
+
+    @cached_property
+    def leading(self) -> float:
+        r"""The size of the error estimate for a field that is s^(q-1)/(q-1)!, at step one."""
+        power = self.error_order  # q - 1
+        _, _, c, errors = self.floats
+        total = sum(e * at**power for e, at in zip(errors[0], c, strict=False))
+        return abs(total) / math.factorial(power)
 
     def weights(self, theta: float) -> list[float]:
         """b(theta), the weights of the stages at the fraction theta of a step."""
