@@ -1,5 +1,52 @@
-"""Networks with ODE blocks inside."""
+"""Networks with ODE blocks inside, and the discrete ones they are compared with."""
 
-from ._image import Activation, Stitch, continuous_net
+from collections.abc import Callable
 
-__all__ = ["Activation", "Stitch", "continuous_net"]
+from torch import nn
+
+from ._attention import EncoderLayer, SelfAttention
+from ._baseline import resnet, wide_resnet
+from ._image import ImageOptions, continuous_net, continuous_net_mnist, continuous_net_small
+from ._maps import attention_maps
+from ._tagger import EncoderStack, Tagger, continuous_tagger, linear_tagger, transformer_tagger
+from ._toy import continuous_classifier
+from ._units import Activation, Norm, Residual, Stitch
+
+__all__ = [
+    "MODELS",
+    "Activation",
+    "EncoderLayer",
+    "EncoderStack",
+    "ImageOptions",
+    "Norm",
+    "Residual",
+    "SelfAttention",
+    "Stitch",
+    "Tagger",
+    "attention_maps",
+    "continuous_classifier",
+    "continuous_net",
+    "continuous_net_mnist",
+    "continuous_net_small",
+    "continuous_tagger",
+    "linear_tagger",
+    "resnet",
+    "transformer_tagger",
+    "wide_resnet",
+]
+
+#: every model, by the name of the function that makes it
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    factory.__name__: factory
+    for factory in (
+        continuous_net,
+        continuous_net_small,
+        continuous_net_mnist,
+        resnet,
+        wide_resnet,
+        continuous_classifier,
+        continuous_tagger,
+        transformer_tagger,
+        linear_tagger,
+    )
+}

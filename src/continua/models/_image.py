@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import TypedDict, Unpack
 
-from torch import Tensor, nn
+from torch import nn
 
 from continua._errors import ArgumentError
+from continua.basis import Constant
 from continua.block import ODEBlock
 from continua.field import BasisChoice
+from continua.gradient import Gradient
 from continua.solve import Solver
 
-Activation = Literal["relu", "gelu"]
-LAYERS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
+from ._units import (
+    Activation,
+    Norm,
+    Stitch,
+    check_activation,
+    check_epsilon,
+    check_norm,
+    check_whole,
+    head,
+    residual_unit,
+    stem,
+)
 
 
 def continuous_net(
@@ -29,6 +41,9 @@ def continuous_net(
     activation: Activation = "relu",
     head_activation: bool = False,
     momentum: float = 0.1,
+    norm: Norm = "batch",
+    skip_init: bool = False,
+    gradient: Gradient | None = None,
 ) -> nn.Sequential:
     r"""A residual network for images, each stage of which is continuous in depth.
 
@@ -50,10 +65,18 @@ def continuous_net(
         stages: how many; three is the paper's deep network, two and one its shallow ones.
         state_basis: of the batch-norm statistics; None takes `basis`.
         epsilon: the length of each block's span.
-        stitch_scale: the weight of a stitch's residual beside its shortcut.
+        stitch_scale: the weight of a stitch's residual beside its shortcut; the paper takes
+            epsilon over the number of steps.
         activation: `"relu"` or `"gelu"`.
         head_activation: whether one follows the head's batch norm.
         momentum: the share of a batch in the running statistics.
+        norm: inside the residual units of blocks and stitches: `"batch"`, whose statistics are
+            functions of depth; `"shared"`, batch norm with one set of statistics for all depths
+            of a block, its scale and shift still functions of depth; `"group"`, group norm of
+            up to 8 groups; or `"none"`. Stem, shortcuts and head keep batch norm.
+        skip_init: whether a scalar function of depth that starts at zero multiplies the residual
+            unit of every block, which then starts as the identity.
+        gradient: how every block is differentiated; None is back-propagation.
 
     Stateful ODE-Nets (Queiruga et al. 2021), whose CIFAR-10 network this is by default.
 
@@ -63,24 +86,20 @@ def continuous_net(
         >>> sum(p.numel() for p in net.parameters())
         855802
     """
-    for name, value in (
-        ("in_channels", in_channels),
-        ("classes", classes),
-        ("width", width),
-        ("stages", stages),
-    ):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ArgumentError(f"{name} is a whole number of at least 1, not {value!r}")
-    if activation not in get_args(Activation):
-        raise ArgumentError(f"activation is 'relu' or 'gelu', not {activation!r}")
-    if not epsilon > 0:
-        raise ArgumentError(f"epsilon, the length of the span, is positive, not {epsilon!r}")
+    check_whole(in_channels=in_channels, classes=classes, width=width, stages=stages)
+    check_activation(activation)
+    check_epsilon(epsilon)
+    check_norm(norm)
+    if norm == "shared":
+        if state_basis is not None:
+            raise ArgumentError(
+                f"norm='shared' has one set of statistics for all depths, so state_basis="
+                f"{state_basis!r} has no use; leave it out, or use norm='batch'"
+            )
+        state_basis = Constant()
 
     net = nn.Sequential()
-    net.add_module(
-        "stem",
-        nn.Sequential(conv(in_channels, width), norm(width, momentum), LAYERS[activation]()),
-    )
+    net.add_module("stem", stem(in_channels, width, activation, momentum))
     channels = width
     for i in range(stages):
         out = width * 2**i
@@ -91,97 +110,88 @@ def continuous_net(
             scale=stitch_scale,
             activation=activation,
             momentum=momentum,
+            norm=norm,
+        )
+        unit = residual_unit(
+            out, out, activation=activation, momentum=momentum, norm=norm, skip_init=skip_init
         )
         block = ODEBlock(
-            residual_unit(out, out, activation=activation, momentum=momentum),
-            basis,
-            solver,
-            state_basis=state_basis,
-            span=(0.0, epsilon),
+            unit, basis, solver, gradient, state_basis=state_basis, span=(0.0, epsilon)
         )
         net.add_module(f"stitch{i + 1}", stitch)
         net.add_module(f"block{i + 1}", block)
         channels = out
-    head: list[nn.Module] = [norm(channels, momentum)]
-    if head_activation:
-        head.append(LAYERS[activation]())
-    # Averaging over whatever is left of the image: any input size works.
-    head += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)]
-    net.add_module("head", nn.Sequential(*head))
+    last = activation if head_activation else None
+    net.add_module("head", head(channels, classes, last, momentum))
     return net
 
 
-class Stitch(nn.Module):
-    r"""The join between two stages: a residual unit that may change resolution and width.
+class ImageOptions(TypedDict, total=False):
+    """What the shallow networks take besides basis and solver: see `continuous_net`."""
 
-    .. math:: y = S(x) + c\, R(x)
+    in_channels: int
+    classes: int
+    width: int
+    state_basis: BasisChoice | None
+    epsilon: float
+    stitch_scale: float
+    momentum: float
+    norm: Norm
+    skip_init: bool
+    gradient: Gradient | None
 
-    The shortcut S is the identity, or a strided 1x1 convolution with batch norm where the shape
-    changes.
+
+def continuous_net_small(
+    *, basis: BasisChoice, solver: Solver, **options: Unpack[ImageOptions]
+) -> nn.Sequential:
+    """The shallow network for CIFAR: two stages, GELU, an activation in the head.
+
+    The head averages over all that is left of the image. The reference pools 8x8 windows and
+    hands each to the linear layer; that is the same where 8x8 pixels are left, here for images
+    of 15x15 or 16x16. For 32x32 the reference's linear layer is four times as wide.
 
     Args:
-        in_channels: of the input.
-        out_channels: of the output.
-        stride: 2 halves the resolution.
-        scale: the weight c of the residual.
-        activation: `"relu"` or `"gelu"`.
-        momentum: the share of a batch in the running statistics.
+        basis: how the weights of the residual units vary with depth.
+        solver: of both blocks.
+        options: any other argument of `continuous_net` but `stages` and the activations.
+
+    Stateful ODE-Nets (Queiruga et al. 2021).
+
+    Example:
+        >>> import continua as ct
+        >>> net = continuous_net_small(basis=ct.PiecewiseConstant(4), solver=ct.Euler(steps=4))
+        >>> sum(p.numel() for p in net.parameters())
+        112954
     """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        *,
-        stride: int = 1,
-        scale: float = 1.0,
-        activation: Activation = "relu",
-        momentum: float = 0.1,
-    ):
-        super().__init__()
-        self.scale = scale
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or in_channels != out_channels:
-            self.shortcut = nn.Sequential(
-                conv(in_channels, out_channels, size=1, stride=stride),
-                norm(out_channels, momentum),
-            )
-        self.residual = residual_unit(
-            in_channels, out_channels, stride=stride, activation=activation, momentum=momentum
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        h: Tensor = self.residual(x)
-        out: Tensor = self.shortcut(x) + self.scale * h
-        return out
-
-
-def residual_unit(
-    in_channels: int,
-    out_channels: int,
-    *,
-    stride: int = 1,
-    activation: Activation,
-    momentum: float,
-) -> nn.Sequential:
-    """BN-act-conv3x3-BN-act-conv3x3, without the sum."""
-    return nn.Sequential(
-        norm(in_channels, momentum),
-        LAYERS[activation](),
-        conv(in_channels, out_channels, stride=stride),
-        norm(out_channels, momentum),
-        LAYERS[activation](),
-        conv(out_channels, out_channels),
+    return continuous_net(
+        basis=basis, solver=solver, stages=2, activation="gelu", head_activation=True, **options
     )
 
 
-def conv(in_channels: int, out_channels: int, *, size: int = 3, stride: int = 1) -> nn.Conv2d:
-    """A convolution without bias, the resolution kept at stride 1."""
-    layer = nn.Conv2d(in_channels, out_channels, size, stride=stride, padding=size // 2, bias=False)
-    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-    return layer
+def continuous_net_mnist(
+    *, basis: BasisChoice, solver: Solver, **options: Unpack[ImageOptions]
+) -> nn.Sequential:
+    """The shallow network for MNIST: one stage, grey images, GELU, an activation in the head.
 
+    The head averages over all that is left of the image. The reference pools 8x8 windows and
+    hands each to the linear layer; that is the same where 8x8 pixels are left, here for images
+    of 8x8, such as scikit-learn's digits. For 28x28 the reference has nine windows, which leave
+    out the last four rows and columns.
 
-def norm(channels: int, momentum: float) -> nn.BatchNorm2d:
-    """Batch norm over images."""
-    return nn.BatchNorm2d(channels, momentum=momentum)
+    Args:
+        basis: how the weights of the residual unit vary with depth.
+        solver: of the block.
+        options: any other argument of `continuous_net` but `stages` and the activations.
+
+    Stateful ODE-Nets (Queiruga et al. 2021).
+
+    Example:
+        >>> import continua as ct
+        >>> net = continuous_net_mnist(basis=ct.PiecewiseConstant(4), solver=ct.Euler(steps=4))
+        >>> sum(p.numel() for p in net.parameters())
+        23738
+    """
+    options.setdefault("in_channels", 1)
+    return continuous_net(
+        basis=basis, solver=solver, stages=1, activation="gelu", head_activation=True, **options
+    )
