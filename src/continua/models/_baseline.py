@@ -98,8 +98,8 @@ def wide_resnet(
     """`resnet` with `16 * alpha` channels in its first stage; WideResNet-58 by default.
 
     Every stage begins with a stitch, so that it has as many parameters as `continuous_net` of
-    the same width with `units` buckets, as the paper's table has it. The 13.63 M printed there
-    are those of ten classes, 13,628,362; with a hundred they are 13,651,492.
+    the same width with `units` buckets; the published table too prints one number for both. That
+    number, 13.63 M, agrees with ten classes, 13,628,362; with a hundred there are 13,651,492.
 
     Args:
         units: residual units per stage, besides the stitch.
