@@ -1,5 +1,24 @@
-"""Data: readers that need no other room."""
+"""Data: readers of the official layouts, downloads, generated sets and augmentation."""
 
+from ._augment import augmented, flip, pad_crop
+from ._dataset import Dataset, Part
 from ._digits import Split, digits
+from ._load import Entry, catalogue, load
+from ._sources import DATASETS, Source
+from ._treebank import treebank
 
-__all__ = ["Split", "digits"]
+__all__ = [
+    "Dataset",
+    "Part",
+    "load",
+    "treebank",
+    "DATASETS",
+    "Source",
+    "catalogue",
+    "Entry",
+    "augmented",
+    "flip",
+    "pad_crop",
+    "Split",
+    "digits",
+]

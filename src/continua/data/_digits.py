@@ -9,6 +9,9 @@ from torch import Tensor
 
 from continua._errors import ArgumentError, ContinuaError
 
+from ._dataset import Dataset, Part
+from ._split import checked_seed, cut
+
 
 @dataclass(frozen=True)
 class Split:
@@ -45,8 +48,7 @@ def digits(seed: int = 0, held_out: float = 0.25) -> Split:
         >>> split.train_images.shape, split.test_images.shape
         (torch.Size([1347, 1, 8, 8]), torch.Size([450, 1, 8, 8]))
     """
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
-        raise ArgumentError(f"seed is a whole number from 0 to 2**32 - 1, not {seed!r}")
+    checked_seed(seed)
     if not 0.0 < held_out < 1.0:
         raise ArgumentError(f"held_out is a share between 0 and 1, not {held_out!r}")
     try:
@@ -73,3 +75,29 @@ def digits(seed: int = 0, held_out: float = 0.25) -> Split:
         test_labels=labels[test],
         classes=10,
     )
+
+
+def read_digits(seed: int, validation: float) -> Dataset:
+    """The digits with a validation part: `digits(seed)`, a share of whose training part is cut out.
+
+    Args:
+        seed: of both cuts; the test part is that of `digits(seed)`.
+        validation: the share of the images outside the test part.
+    """
+    split = digits(seed)
+    train, held = cut(Part(_pixels(split.train_images), split.train_labels), validation, seed)
+    shares = train.inputs.double() / 16
+    return Dataset(
+        name="digits",
+        train=train,
+        validation=held,
+        test=Part(_pixels(split.test_images), split.test_labels),
+        classes=split.classes,
+        mean=(float(shares.mean()),),
+        std=(float(shares.std()),),
+        scale=16.0,
+    )
+
+
+def _pixels(images: Tensor) -> Tensor:
+    return images.mul(16).byte()  # exact: pixels are whole sixteenths
