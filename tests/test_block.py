@@ -362,6 +362,22 @@ def test_compiles_as_one_graph(basis, training):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
+GRID = [kind(steps=2) for kind in SOLVERS.values()]
+
+
+@pytest.mark.parametrize("basis", [ct.PiecewiseConstant(3), ct.Fourier(1)], ids=repr)
+@pytest.mark.parametrize("solver", GRID, ids=repr)
+def test_every_fixed_grid_is_one_graph(solver, basis):
+    torch.manual_seed(0)
+    block = scrambled(ct.ODEBlock(mlp(), basis, solver)).eval()
+    x = torch.randn(3, 6)
+    torch.compiler.reset()  # each solver counts as a recompilation of the same code
+    compiled = torch.compile(block, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x), block(x), rtol=1e-5, atol=1e-5)
+    program = torch.export.export(block, (x,))
+    torch.testing.assert_close(program.module()(x), block(x), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("basis", [ct.PiecewiseConstant(2), ct.BSpline(4)], ids=repr)
 def test_exports_with_a_dynamic_batch(basis):
     model = nn.Sequential(ct.ODEBlock(conv_unit(), basis, ct.RK4(steps=2)), nn.Flatten()).eval()

@@ -89,6 +89,15 @@ class Basis(ABC):
         what decides how many Gauss points a cell gets.
         """
 
+    @property
+    def frequency(self) -> float:
+        """How fast the functions vary inside a cell, in radians per unit of depth.
+
+        An adaptive solver whose steps are differentiated must resolve every function, also one
+        whose coefficient is still zero; zero where stopping at the breakpoints is enough.
+        """
+        return 0.0
+
     @classmethod
     @abstractmethod
     def of_size(cls, size: int) -> Self:

@@ -51,6 +51,10 @@ class Fourier(Basis):
         phase = math.pi * self.order * width / self.period
         return math.ceil(1.2 * phase) + 28 if self.order else 0
 
+    @property
+    def frequency(self) -> float:
+        return 2 * math.pi * self.order / self.period
+
     @classmethod
     def of_size(cls, size: int) -> Fourier:
         check_count("the number of functions", size)

@@ -73,6 +73,10 @@ class _Recurrent(Basis):
     def degree_on(self, width: float) -> int:
         return self.size - 1
 
+    @property
+    def frequency(self) -> float:
+        return 2.0 * (self.size - 1)
+
     @classmethod
     def of_size(cls, size: int) -> _Recurrent:
         return cls(size)

@@ -40,6 +40,10 @@ class _Radial(Basis):
             "compress to a BSpline or Legendre basis, then refine that"
         )
 
+    @property
+    def frequency(self) -> float:
+        return 2 / self.width
+
 
 class GaussianRBF(_Radial):
     r"""Gaussian bumps.

@@ -30,7 +30,6 @@ from continua.field import (
 from continua.gradient import Backprop, Gradient
 from continua.solve import (
     RK4,
-    RungeKutta,
     Solution,
     Solver,
     Span,
@@ -48,7 +47,6 @@ from ._checks import (
     checked_solver,
     checked_span,
     explain,
-    has_grid,
     has_values,
     non_finite,
     summary,
@@ -265,11 +263,12 @@ class ODEBlock(nn.Module):
             constraints=self.expansion.constraints,
         )
         self._solver = checked_solver(solver)
-        self._exact = self._plan(self.span) if has_grid(self.solver) else None
         low, high = (Fraction(end) for end in sorted(self.span))
         inner = sorted({b for basis in set(bases.values()) for b in basis.breakpoints[1:-1]})
         # Where a basis breaks, in the block's own depth; the way back must be exact.
         self._breaks = {float(low + (high - low) * Fraction(b)): b for b in inner}
+        stages = self.solver.schedule(self.span, tuple(self._breaks))
+        self._exact = None if stages is None else self._plan(stages)
         self._place()
         return self
 
@@ -284,10 +283,8 @@ class ODEBlock(nn.Module):
             return Point(float((s - Fraction(low)) / (Fraction(high) - Fraction(low))), side)
         return Point((s - low) / (high - low), side)
 
-    def _plan(self, span: Span) -> Plan:
-        """The fixed grid over a span, every basis at its stages, in float64."""
-        assert isinstance(self.solver, RungeKutta)
-        stages = self.solver.stages(span)
+    def _plan(self, stages: tuple[Stage, ...]) -> Plan:
+        """The stages of a fixed grid, and every basis there, in float64."""
         low, high = map(Fraction, sorted(self.span))
         points = tuple(
             Point(float((Fraction(stage.depth) - low) / (high - low)), stage.side)
@@ -389,6 +386,7 @@ class ODEBlock(nn.Module):
             lambda stage: self._point(stage.depth, stage.side),
             place,
             tuple(self._breaks),
+            abs(self.span[1] - self.span[0]),
             like,
             x,
             structure,
@@ -396,6 +394,7 @@ class ODEBlock(nn.Module):
             kwargs,
             cost,
             recomputed=not isinstance(self.gradient, Backprop),
+            resolve=self.gradient.discrete and torch.is_grad_enabled() and self._exact is None,
         )
 
     def _run(

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from continua._errors import ArgumentError
 from continua.basis import Basis
 from continua.gradient import Gradient
-from continua.solve import Failure, RungeKutta, Solver, Span, Status, Trajectory
+from continua.solve import Failure, Solver, Span, Status, Trajectory
 
 
 def checked_span(span: tuple[float | Tensor, float | Tensor]) -> Span:
@@ -34,11 +34,6 @@ def checked_gradient(gradient: Gradient) -> Gradient:
             f"gradient is an instance such as continua.Backprop(), not {gradient!r}"
         )
     return gradient
-
-
-def has_grid(solver: Solver) -> bool:
-    """Whether the stages of the solver are known before it runs."""
-    return isinstance(solver, RungeKutta) and solver.steps is not None
 
 
 def unflat(leaves: Sequence[Tensor], structure: Any) -> Any:

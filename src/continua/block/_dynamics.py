@@ -6,6 +6,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -41,6 +42,7 @@ class BlockDynamics(Dynamics):
         point: from a stage to a point of the bases.
         place: from a basis and a sampling to the sampling in the weights' precision.
         breakpoints: the depths at which weights may jump.
+        width: of the span on which the bases live.
         like: a leaf of the state, whose precision and device depths take.
         x: the input of the block.
         structure: of the state, a tensor or a tuple or dictionary of tensors.
@@ -48,6 +50,7 @@ class BlockDynamics(Dynamics):
         kwargs: further arguments of the field.
         cost: the running cost.
         recomputed: whether a backward pass will evaluate the field again.
+        resolve: whether the steps of the solver will be differentiated.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class BlockDynamics(Dynamics):
         point: Callable[[Stage], Point],
         place: Callable[[Basis, Sampling], Sampling],
         breakpoints: tuple[float, ...],
+        width: float,
         like: Tensor,
         x: Any,
         structure: Any,
@@ -65,9 +69,14 @@ class BlockDynamics(Dynamics):
         kwargs: dict[str, Any],
         cost: RunningCost | None = None,
         recomputed: bool = False,
+        resolve: bool = False,
     ):
         self._like, self._recomputed = like, recomputed
         self._module, self._expansion, self._plan = module, expansion, plan
+        self._width = width
+        if resolve:
+            trained = {b for n, b in expansion.weights.items() if tensor(module, n).requires_grad}
+            self.frequency = max((b.frequency for b in trained), default=0.0) / width
         self._point, self._place = point, place
         self._x, self._structure, self._args, self._kwargs = x, structure, args, kwargs
         self._cost = None if cost is None else with_input(cost)
@@ -77,16 +86,25 @@ class BlockDynamics(Dynamics):
         self.breakpoints = breakpoints
         self._bases = tuple(dict.fromkeys(expansion.bases.values()))
         self._names = tuple(expansion.weights)
-        weights = [tensor(module, name) for name in self._names]
-        # Parameters that are not functions of depth, but train: the cost's own, and those that
-        # were unfrozen after the module was wrapped.
-        known = {id(weight) for weight in weights}
-        own = [*module.parameters(), *(cost.parameters() if isinstance(cost, nn.Module) else ())]
-        self._constants = [p for p in own if p.requires_grad and id(p) not in known]
-        self.tensors = (*weights, *self._given(), *self._constants)
+        self._costs_own = list(cost.parameters()) if isinstance(cost, nn.Module) else []
         self._gathered: dict[int, Tensor] = {}
         self._before: dict[str, Tensor] = {}
         self._seen: tuple[object, ...] = ()
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:  # type: ignore[override]
+        """The stacks of the weights, then the input and arguments, then constants that train.
+
+        It is asked for before the weights are swapped, and only by gradients that evaluate the
+        field again.
+        """
+        weights = [tensor(self._module, name) for name in self._names]
+        # Parameters that are not functions of depth, but train: the cost's own, and those that
+        # were unfrozen after the module was wrapped.
+        known = {id(weight) for weight in weights}
+        own = [*self._module.parameters(), *self._costs_own]
+        self._constants = [p for p in own if p.requires_grad and id(p) not in known]
+        return (*weights, *self._given(), *self._constants)
 
     def _given(self) -> list[Tensor]:
         """The tensors among input and arguments that want a gradient."""
@@ -128,7 +146,7 @@ class BlockDynamics(Dynamics):
                 "weights or training mode of the field changed between the forward pass and the "
                 "backward pass that evaluates it again; call backward first"
             )
-        self._gathered = {}
+        self._gathered, _ = {}, self.tensors  # found now, before anything is swapped
         kept = (self._binding, self._x, self._args, self._kwargs)
         self._binding = Binding(self._module, self._expansion, update=False, state=self._before)
         # Cut from whatever graph they come from: their gradients are handed to autograd.
@@ -155,6 +173,11 @@ class BlockDynamics(Dynamics):
         self._frame = self._binding.frame(plan.samplings, plan.points, plan.inverses)
         depths = self._depths(plan.depths) if self._reads_depth else ()
         return self._evaluations(self._frame, depths)
+
+    def degree(self, width: float) -> int:
+        share = min(abs(width) / self._width, 1.0)
+        bases = {self._expansion.weights[name] for name in self._names}
+        return max((basis.degree_on(share) for basis in bases), default=0)
 
     def accept(self) -> None:
         assert self._frame is not None
@@ -215,6 +238,17 @@ class BlockDynamics(Dynamics):
         field, args, kwargs = isinstance(self._module, Field), self._args, self._kwargs
         single = self._structure is None
 
+        def plain(i: int) -> Evaluate:
+            """The usual case, without detours: it is called very often."""
+            checked = evaluate(i)
+
+            def f(leaves: State) -> State:
+                if not self._checked:
+                    return checked(leaves)
+                return (frame.call(i, leaves[0], *args, **kwargs),)
+
+            return f
+
         def evaluate(i: int) -> Evaluate:
             def f(leaves: State) -> State:
                 count = len(leaves) - (self._cost is not None)
@@ -231,7 +265,10 @@ class BlockDynamics(Dynamics):
 
             return f
 
-        return [evaluate(i) for i in range(len(frame.points))]
+        count = len(frame.points)
+        if not single or field or self._cost is not None:
+            return [evaluate(i) for i in range(count)]
+        return [plain(0)] * count if frame.steady else [plain(i) for i in range(count)]
 
     def _first(self, frame: Frame, i: int, given: tuple[Any, ...], z: Any) -> Any:
         """The first evaluation, with every mistake that it can show put in a sentence."""

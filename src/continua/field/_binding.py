@@ -12,7 +12,7 @@ from continua.basis import Basis, Point, least_squares, sample
 
 from ._expansion import Expansion
 from ._sampling import Sampling
-from ._tensors import real, slot, tensor
+from ._tensors import held, real, slot, tensor
 
 Registry = dict[str, Tensor | None]
 Slot = tuple[Registry, str, Sequence[Tensor]]
@@ -49,11 +49,11 @@ class Binding:
 
     def __enter__(self) -> Self:
         names = [*self.expansion.weights, *self.expansion.state, *self.expansion.carried]
-        self.originals = {name: tensor(self.module, name) for name in names}
         self.slots = {
             name: [slot(self.module, alias) for alias in self.expansion.names(name)]
             for name in names
         }
+        self.originals = {name: held(*places[0]) for name, places in self.slots.items()}
         self._picked = {}
         return self
 
@@ -132,6 +132,7 @@ class Frame:
         self.read: dict[str, tuple[Sampling, list[int], list[Tensor]]] = {}
         self._module = binding.module
         self._slots: list[Slot] = []
+        self._fixed: list[tuple[Registry, str, Tensor]] = []
         self._written: list[tuple[str, Registry, str, Sequence[Tensor]]] = []
         self._replaced: dict[str, dict[int, Tensor]] = {}
         self._keep = binding.update and leaves is None
@@ -172,15 +173,30 @@ class Frame:
     def _bind(
         self, binding: Binding, name: str, values: Sequence[Tensor], written: bool = True
     ) -> None:
+        fixed = not written and all(value is values[0] for value in values)
         for registry, key in binding.slots[name]:
-            self._slots.append((registry, key, values))
+            if fixed:
+                self._fixed.append((registry, key, values[0]))
+            else:
+                self._slots.append((registry, key, values))
             if written and self._keep:
                 self._written.append((name, registry, key, values))
+
+    @property
+    def steady(self) -> bool:
+        """Whether all evaluations are the same."""
+        return not self._slots
 
     def call(self, i: int, *args: Any, **kwargs: Any) -> Any:
         """The module's output at evaluation i."""
         for registry, key, values in self._slots:
             registry[key] = values[i]
+        if self._fixed:
+            # What is the same at every evaluation is put in place once, unless someone moved it.
+            registry, key, value = self._fixed[0]
+            if registry[key] is not value:
+                for registry, key, value in self._fixed:
+                    registry[key] = value
         out = self._module(*args, **kwargs)
         for name, registry, key, values in self._written:
             left = registry[key]

@@ -22,12 +22,16 @@ def slot(module: nn.Module, name: str) -> tuple[dict[str, Tensor | None], str]:
     return (owner._parameters if key in owner._parameters else owner._buffers), key  # type: ignore[return-value]
 
 
-def tensor(module: nn.Module, name: str) -> Tensor:
-    """The named parameter or buffer."""
-    registry, key = slot(module, name)
+def held(registry: dict[str, Tensor | None], key: str) -> Tensor:
+    """The tensor in a slot."""
     value = registry[key]
     assert value is not None
     return value
+
+
+def tensor(module: nn.Module, name: str) -> Tensor:
+    """The named parameter or buffer."""
+    return held(*slot(module, name))
 
 
 def put(module: nn.Module, names: tuple[str, ...], value: Tensor) -> None:

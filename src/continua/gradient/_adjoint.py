@@ -173,7 +173,11 @@ class _AdjointJob(Job):
     def _quadrature(self, step: Step, dynamics: Dynamics, stats: Stats) -> None:
         """Add the integral of a df/dtheta over one backward step."""
         step.complete(dynamics, stats)
-        x, w = np.polynomial.legendre.leggauss(step.tableau.order // 2 + 1)
+        # The steps follow the state alone; functions of depth may vary faster than it does.
+        degree = self.dynamics.degree(step.h)
+        # Half the degree is exact for polynomials; waves ask for a degree with much to spare.
+        count = step.tableau.order // 2 + 1 + max(degree // 3, min((degree + 1) // 2, 8))
+        x, w = np.polynomial.legendre.leggauss(count)
         nodes = [float(step.start) + step.h * 0.5 * (1 + v) for v in x]
         reading = self.dynamics.read([Stage(s, "right") for s in nodes])
         stats.evaluations += len(nodes)

@@ -14,6 +14,8 @@ class Backprop(Gradient):
     evaluations. Second derivatives work.
     """
 
+    discrete = True
+
     def solve(
         self, solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Sequence[float]
     ) -> Trajectory:

@@ -44,6 +44,8 @@ class Checkpoint(Gradient):
             `"sqrt"` keeps about the square root of that many, for one more forward solve.
     """
 
+    discrete = True
+
     def __init__(self, states: str = "all"):
         if states not in ("all", "sqrt"):
             raise ArgumentError(f"states is 'all' or 'sqrt', not {states!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,7 +15,14 @@ from continua.solve import Dynamics, Solver, Span, State, Stats, Trajectory
 
 
 class Gradient(ABC):
-    """How a solve is differentiated. A gradient is a value, like a solver."""
+    """How a solve is differentiated. A gradient is a value, like a solver.
+
+    Attributes:
+        discrete: whether it is the gradient of the solver's steps, which must then resolve
+            whatever is differentiated by.
+    """
+
+    discrete: ClassVar[bool] = False
 
     @abstractmethod
     def solve(

@@ -47,6 +47,8 @@ class Dynamics(ABC):
     Attributes:
         breakpoints: the depths at which the field may jump.
         tensors: what the field depends on besides state and depth, for gradients.
+        frequency: how fast the field varies with depth itself, in radians, where the steps are to
+            be differentiated by what it varies with.
         noisy: whether two evaluations may differ, as with dropout.
         stateful: whether an evaluation depends on the batch as a whole or changes state, as
             batch norm does in training.
@@ -54,6 +56,7 @@ class Dynamics(ABC):
 
     breakpoints: tuple[float, ...] = ()
     tensors: tuple[Tensor, ...] = ()
+    frequency: float = 0.0
     noisy: bool = False
     stateful: bool = False
 
@@ -72,6 +75,10 @@ class Dynamics(ABC):
     def on_grid(self, stages: Callable[[], Sequence[Stage]]) -> Sequence[Evaluate]:
         """The field at all stages of the solver's fixed grid, which may be known already."""
         return self.at(stages())
+
+    def degree(self, width: float) -> int:
+        """Of a polynomial that stands for the field's own dependence on depth over this width."""
+        return 0
 
     def accept(self) -> None:
         """The evaluations of the last `at` were part of the solution, not of a rejected step."""
@@ -118,14 +125,17 @@ class Function(Dynamics):
 
 def combine(z: State, ks: Sequence[State], weights: Sequence[float]) -> State:
     """Z + Σ w_i k_i; only the first sum allocates, and no sum is needed by a backward pass."""
-    out = []
-    for leaf, start in enumerate(z):
-        total = start
-        for k, w in zip(ks, weights, strict=False):
-            if w:
-                first = total is start
-                total = (
-                    torch.add(start, k[leaf], alpha=w) if first else total.add_(k[leaf], alpha=w)
-                )
-        out.append(total)
-    return tuple(out)
+    if len(z) == 1:
+        return (_combined(z[0], ks, weights, 0),)
+    return tuple(_combined(start, ks, weights, leaf) for leaf, start in enumerate(z))
+
+
+def _combined(start: Tensor, ks: Sequence[State], weights: Sequence[float], leaf: int) -> Tensor:
+    total = start
+    for k, w in zip(ks, weights):  # noqa: B905 - the keyword costs a microsecond
+        if w:
+            if total is start:
+                total = torch.add(start, k[leaf], alpha=w)
+            else:
+                total.add_(k[leaf], alpha=w)
+    return total

@@ -29,7 +29,9 @@ class Pair(RungeKutta):
               \text{safety} \cdot e^{-0.85/q}\, e_{-1}^{0.2/q})\big)
 
     with the errors e of this and of the last accepted step. At every breakpoint of the basis the
-    solver stops and starts again, so that no step straddles a jump of the weights.
+    solver stops and starts again, so that no step straddles a jump of the weights. Where the
+    steps themselves are differentiated (`Backprop`, `Checkpoint`), they also stay short enough to
+    resolve the basis, or the gradient of a wave that has no weight yet would be wrong.
 
     Args:
         rtol: relative tolerance.
@@ -142,6 +144,11 @@ class _Run:
         self.targets = [*(inner if self.direction > 0 else inner[::-1]), self.end]
         self.last_error = 1.0
         self.h = 0.0
+        self.longest = pair.max_step
+        if dynamics.frequency > 0:
+            # A wave over a step of a radians is integrated up to about 1e-4 a^order.
+            angle = min(math.pi / 2, (1e4 * pair.rtol) ** (1 / pair.tableau.order))
+            self.longest = min(self.longest, angle / dynamics.frequency)
 
     def run(self) -> Trajectory:
         for target in self.targets:
@@ -162,7 +169,7 @@ class _Run:
             if self.stats.steps + self.stats.rejected >= self.pair.max_steps:
                 return self._failure(Status.MAX_STEPS, k, self.h)
             left = abs(target - self.s)
-            h = min(self.h, self.pair.max_step)
+            h = min(self.h, self.longest)
             # A last step that would leave a sliver takes the sliver along.
             whole = h >= left * (1 - 1e-6)
             end = target if whole else self.s + self.direction * h
@@ -289,11 +296,11 @@ class _Run:
         if steepest <= 1e-15:
             return 0.01 * left
         tableau = self.pair.tableau
-        cautious = (0.01 / steepest) ** (1 / tableau.order)
+        cautious: float = (0.01 / steepest) ** (1 / tableau.order)
         guess = cautious
         if slope > 0:
             power = tableau.error_order
-            rate = max(curvature / slope, 1 / left)
+            rate: float = max(curvature / slope, 1 / left)
             guess = (0.01 / (tableau.leading * slope * rate**power)) ** (1 / (power + 1))
         return min(100 * small, max(cautious, min(guess, 10 * cautious)))
 

@@ -26,6 +26,8 @@ class ReversibleSolver(Solver):
 
     def __init__(self, steps: int):
         self.steps = checked_steps(steps)
+        # Working out exact depths takes time.
+        self._known: dict[tuple[Span, tuple[float, ...]], list[list[Stage]]] = {}
 
     def config(self) -> dict[str, Any]:
         return {"type": type(self).__name__, "steps": self.steps}
@@ -84,6 +86,9 @@ class ReversibleSolver(Solver):
 
     def plan(self, span: Span, breakpoints: Sequence[float]) -> list[list[Stage]]:
         """The stages of every step; where the field jumps at its end, both sides are the last."""
+        key = (span, tuple(breakpoints))
+        if key in self._known:
+            return self._known[key]
         grid, jumps = self.grid(span), {float(b) for b in breakpoints}
         out = []
         for start, end in itertools.pairwise(grid):
@@ -92,7 +97,11 @@ class ReversibleSolver(Solver):
                 first, last = sides(start, end)
                 stages += [Stage(end, last), Stage(end, first)]
             out.append(stages)
+        self._known[key] = out
         return out
+
+    def schedule(self, span: Span, breakpoints: Sequence[float]) -> tuple[Stage, ...]:
+        return (*self.first(span), *itertools.chain(*self.plan(span, breakpoints)))
 
     def integrate(
         self,
@@ -104,7 +113,7 @@ class ReversibleSolver(Solver):
     ) -> Trajectory:
         h = (span[1] - span[0]) / self.steps
         plan = self.plan(span, dynamics.breakpoints)
-        every = dynamics.at([*self.first(span), *itertools.chain(*plan)])
+        every = dynamics.on_grid(lambda: self.schedule(span, dynamics.breakpoints))
         dynamics.accept()
         fractions = self.fractions(span, save_at)
         saved = [z] * (len(save_at) - sum(map(len, fractions)))

@@ -36,6 +36,15 @@ class Solver(ABC):
         """How often a solve over this span calls the field; None if that is not known before."""
 
     @abstractmethod
+    def schedule(self, span: Span, breakpoints: Sequence[float]) -> tuple[Stage, ...] | None:
+        """Every evaluation of a solve, in order; None if the solver finds its own way.
+
+        Args:
+            span: from where to where.
+            breakpoints: where the field may jump.
+        """
+
+    @abstractmethod
     def integrate(
         self,
         dynamics: Dynamics,
@@ -95,6 +104,9 @@ class RungeKutta(Solver):
     def evaluations(self, span: Span) -> int | None:
         return None if self.steps is None else self.steps * self.tableau.stages
 
+    def schedule(self, span: Span, breakpoints: Sequence[float]) -> tuple[Stage, ...] | None:
+        return None if self.steps is None else self.stages(span)
+
     def stages(self, span: Span) -> tuple[Stage, ...]:
         """Every evaluation of a solve over this span on the fixed grid, in order.
 
@@ -139,10 +151,12 @@ class RungeKutta(Solver):
         count = self.tableau.stages
         rows, weights = scaled(self.tableau, h)
         for n in range(taken):
-            ks: list[State] = []
-            for row, f in zip(rows, evaluate[n * count : (n + 1) * count], strict=False):
-                ks.append(f(combine(z, ks, row)))
+            ks = [evaluate[n * count](z)]
+            for i in range(1, count):
+                ks.append(evaluate[n * count + i](combine(z, ks, rows[i])))
             before, z = z, combine(z, ks, weights)
+            if not positions and observe is None:
+                continue
             fractions = _fractions(positions[len(saved) :], n, taken)
             if fractions or observe is not None:
                 start, end = self._grid(span)[n : n + 2]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
 
 Number = int | float | str | Fraction
 Row = tuple[Fraction, ...]
+Floats = tuple[list[list[float]], list[float], list[float], list[list[float]]]
 
 
 def _row(row: Sequence[Number]) -> Row:
@@ -39,6 +39,7 @@ class Tableau:
         error_order: of the error estimate, which sets how a step's error scales with its length.
         extra: how many of the stages only the continuous extension needs; they come last.
         fsal: whether the last stage of a step (before the extra ones) is the first of the next.
+        floats: a, b, c and errors once more as floats, which every step needs.
     """
 
     c: Row
@@ -50,6 +51,7 @@ class Tableau:
     error_order: int = 0
     extra: int = 0
     fsal: bool = False
+    floats: Floats = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -81,26 +83,22 @@ class Tableau:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
+        a = [[float(value) for value in row] for row in self.a]
+        errs = [[float(value) for value in row] for row in self.errors]
+        floats = (a, [float(b) for b in self.b], [float(c) for c in self.c], errs)
+        object.__setattr__(self, "floats", floats)
 
     @property
     def stages(self) -> int:
         """How many stages carry a step to its end."""
         return len(self.c) - self.extra - self.fsal
 
-    @cached_property
-    def floats(self) -> tuple[list[list[float]], list[float], list[float], list[list[float]]]:
-        """Rows of a, weights b, places c and error rows as floats, which every step needs."""
-        a = [[float(value) for value in row] for row in self.a]
-        errors = [[float(value) for value in row] for row in self.errors]
-        return a, [float(b) for b in self.b], [float(c) for c in self.c], errors
-
-    @cached_property
+    @property
     def leading(self) -> float:
-        r"""The size of the error estimate for a field that is s^(q-1)/(q-1)!, at step one."""
-        power = self.error_order  # q - 1
-        _, _, c, errors = self.floats
-        total = sum(e * at**power for e, at in zip(errors[0], c, strict=False))
-        return abs(total) / math.factorial(power)
+        """How large the error estimate is for dz/ds = s^q / q! over one step of length one."""
+        power = self.error_order
+        total = sum(e * at**power for e, at in zip(self.errors[0], self.c, strict=False))
+        return abs(float(total)) / math.factorial(power)
 
     def weights(self, theta: float) -> list[float]:
         """b(theta), the weights of the stages at the fraction theta of a step."""
