@@ -27,7 +27,7 @@ def fetch(remote: Remote, target: Path, progress: Progress | None = None) -> Non
         progress: called with the file's name, the bytes so far and the bytes in all.
     """
     try:
-        import pooch  # type: ignore[import-untyped]
+        import pooch
     except ImportError as error:
         raise ContinuaError(
             "downloads need pooch, which is not installed; "

@@ -37,7 +37,7 @@ def default_folder() -> Path:
     if named:
         return Path(named).expanduser()
     try:
-        import pooch  # type: ignore[import-untyped]
+        import pooch
     except ImportError as error:
         raise ContinuaError(
             f"downloads need pooch, which is not installed; install with "

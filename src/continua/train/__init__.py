@@ -1,0 +1,35 @@
+"""Training: one loop, its schedules and its checkpoints."""
+
+from ._checkpoint import Checkpoints, Position
+from ._config import Training
+from ._evaluate import evaluate
+from ._files import make_folder, read_json, write_json, write_whole
+from ._loop import METRICS, Interrupted, Outcome, fit, functions, read_history, seed
+from ._progress import Progress, Watch, silent
+from ._task import Augment, Classification, PartName, Tally, Task
+
+__all__ = [
+    "METRICS",
+    "Augment",
+    "Checkpoints",
+    "Classification",
+    "Interrupted",
+    "Outcome",
+    "PartName",
+    "Position",
+    "Progress",
+    "Tally",
+    "Task",
+    "Training",
+    "Watch",
+    "evaluate",
+    "fit",
+    "functions",
+    "make_folder",
+    "read_history",
+    "read_json",
+    "seed",
+    "silent",
+    "write_json",
+    "write_whole",
+]

@@ -1,0 +1,50 @@
+"""Measuring a model on a part of the data."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from continua._errors import ArgumentError
+
+from ._progress import Progress, Watch, silent
+from ._task import PartName, Tally, Task
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    task: Task,
+    part: PartName = "validation",
+    *,
+    batch_size: int = 500,
+    device: str | torch.device | None = None,
+    watch: Watch = silent,
+) -> dict[str, float]:
+    """The measures of a model on a part of the data, in evaluation mode.
+
+    Args:
+        model: where its parameters are; its mode is put back afterwards.
+        task: data and measures.
+        part: which part. The test part is for the end: once.
+        batch_size: samples at a time; the result does not depend on it.
+        device: where to; None for where the model is.
+        watch: called after every batch.
+    """
+    size = task.size(part)
+    if size == 0:
+        raise ArgumentError(f"the {part} part is empty: there is nothing to evaluate on")
+    if device is None:
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    training = model.training
+    model.eval()
+    total = Tally()
+    try:
+        for start in range(0, size, batch_size):
+            index = torch.arange(start, min(start + batch_size, size))
+            batch = [t.to(device) for t in task.batch(part, index, None)]
+            total.merge(task.loss(model, batch)[1])
+            watch(Progress("evaluating", min(start + batch_size, size), size))
+    finally:
+        model.train(training)
+    return total.means()

@@ -1,0 +1,177 @@
+"""What is learned, from which data, and how well."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from continua._errors import ArgumentError, ShapeError
+from continua.data import Dataset, Part
+
+PartName = Literal["train", "validation", "test"]
+Augment = Callable[[Tensor, torch.Generator], Tensor]
+
+
+@dataclass
+class Tally:
+    """Sums of what was measured, each with the count that it is a mean over."""
+
+    sums: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)
+
+    def add(self, name: str, total: float, count: float) -> None:
+        """Add a sum over so many."""
+        self.sums[name] = self.sums.get(name, 0.0) + total
+        self.counts[name] = self.counts.get(name, 0.0) + count
+
+    def merge(self, other: Tally) -> None:
+        """Add another tally."""
+        for name, total in other.sums.items():
+            self.add(name, total, other.counts[name])
+
+    def means(self) -> dict[str, float]:
+        """What it comes to."""
+        return {name: total / max(self.counts[name], 1.0) for name, total in self.sums.items()}
+
+
+class Task(ABC):
+    """Batches, a loss and measures.
+
+    Attributes:
+        measure: the name of the measure by which models are chosen.
+        higher: whether more of it is better.
+    """
+
+    measure: str = "loss"
+    higher: bool = False
+
+    @abstractmethod
+    def size(self, part: PartName) -> int:
+        """How many samples a part has."""
+
+    @abstractmethod
+    def batch(
+        self, part: PartName, index: Tensor, generator: torch.Generator | None
+    ) -> Sequence[Tensor]:
+        """Some samples of a part, on the CPU; with a generator, augmented.
+
+        Args:
+            part: which part.
+            index: which samples.
+            generator: for augmentation, in training.
+        """
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Sequence[Tensor]) -> tuple[Tensor, Tally]:
+        """The loss of a batch to minimise, and what else was measured."""
+
+    def describe(self) -> dict[str, Any]:
+        """What stands in the run's environment file about it."""
+        return {}
+
+
+class Classification(Task):
+    """Cross-entropy: one class per sample, or one per position of a sequence.
+
+    A model with a single output is a logit of class 1 against class 0.
+
+    Args:
+        dataset: inputs and classes.
+        augment: of training inputs, given the raw inputs and a generator.
+        label_smoothing: the share of the target spread over all classes, in training.
+        ignore: a target that does not count, such as the padding of sentences.
+    """
+
+    measure = "accuracy"
+    higher = True
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        augment: Augment | None = None,
+        label_smoothing: float = 0.0,
+        ignore: int | None = None,
+    ):
+        if not 0 <= label_smoothing < 1:
+            raise ArgumentError(f"label_smoothing lies in [0, 1), not {label_smoothing!r}")
+        self.dataset, self.augment, self.ignore = dataset, augment, ignore
+        self.label_smoothing = label_smoothing
+        for name in ("train", "validation", "test"):
+            _check_targets(self.part(name), dataset.classes, name)
+
+    def part(self, name: PartName) -> Part:
+        """Inputs and targets."""
+        part: Part = getattr(self.dataset, name)
+        return part
+
+    def size(self, part: PartName) -> int:
+        return len(self.part(part))
+
+    def batch(
+        self, part: PartName, index: Tensor, generator: torch.Generator | None
+    ) -> Sequence[Tensor]:
+        data = self.part(part)
+        inputs = data.inputs[index]
+        if generator is not None and self.augment is not None:
+            inputs = self.augment(inputs, generator)
+        return self.dataset.prepared(inputs), data.targets[index]
+
+    def loss(self, model: nn.Module, batch: Sequence[Tensor]) -> tuple[Tensor, Tally]:
+        inputs, targets = batch
+        logits: Tensor = model(inputs)
+        smoothing = self.label_smoothing if model.training else 0.0
+        if logits.shape[-1] == 1:
+            flat = logits.reshape(-1)
+            if flat.shape != targets.reshape(-1).shape:
+                raise _mismatch(logits, targets)
+            wanted = targets.reshape(-1).to(flat.dtype)
+            wanted = wanted * (1 - smoothing) + smoothing / 2
+            loss = binary_cross_entropy_with_logits(flat, wanted)
+            right = (flat > 0).long() == targets.reshape(-1)
+            counted = torch.ones_like(right)
+        else:
+            if logits.shape[:-1] != targets.shape:
+                raise _mismatch(logits, targets)
+            flat, targets = logits.flatten(0, -2), targets.flatten()
+            ignored = -100 if self.ignore is None else self.ignore
+            loss = cross_entropy(flat, targets, ignore_index=ignored, label_smoothing=smoothing)
+            counted = targets != ignored
+            right = (flat.detach().argmax(-1) == targets) & counted
+        count = float(counted.sum())
+        tally = Tally()
+        tally.add("loss", float(loss.detach()) * count, count)
+        tally.add("accuracy", float(right.sum()), count)
+        return loss, tally
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "dataset": self.dataset.name,
+            "samples": {name: self.size(name) for name in ("train", "validation", "test")},
+            "classes": self.dataset.classes,
+        }
+
+
+def _mismatch(logits: Tensor, targets: Tensor) -> ShapeError:
+    return ShapeError(
+        f"the model gives {list(logits.shape)} for targets of shape {list(targets.shape)}; "
+        "it must give one score per class and target"
+    )
+
+
+def _check_targets(part: Part, classes: int, name: str) -> None:
+    if len(part) == 0:
+        return
+    low, high = int(part.targets.min()), int(part.targets.max())
+    if low < 0 or high >= classes:
+        bad = low if low < 0 else high
+        raise ArgumentError(
+            f"the {name} part has the label {bad}, but there are {classes} classes, "
+            f"0 to {classes - 1}"
+        )
