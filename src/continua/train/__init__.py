@@ -4,8 +4,10 @@ from ._checkpoint import Checkpoints, Position
 from ._config import Training
 from ._evaluate import evaluate
 from ._files import make_folder, read_json, write_json, write_whole
-from ._loop import METRICS, Interrupted, Outcome, fit, functions, read_history, seed
+from ._loop import METRICS, Interrupted, Outcome, fit, read_history
 from ._progress import Progress, Watch, silent
+from ._random import seed
+from ._size import functions
 from ._task import Augment, Classification, PartName, Tally, Task
 
 __all__ = [

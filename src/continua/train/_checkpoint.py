@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-import random
 import shutil
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
@@ -21,6 +21,7 @@ from continua._errors import FileError
 from continua.transform import load, save
 
 from ._files import make_folder, read_json, write_json, write_whole
+from ._random import python_generators, set_generators, torch_generators
 
 FORMAT = 1
 FOLDER = "checkpoints"
@@ -73,20 +74,28 @@ class Checkpoints:
         """The names of the last checkpoints, newest first, and of the best."""
         path = self.folder / INDEX
         if not path.exists():
-            return {"last": [], "best": None}
-        index = read_json(path)
+            return self._found()
+        remedy = "remove it, and it is made anew from the checkpoints beside it"
+        try:
+            index = read_json(path)
+        except FileError as error:
+            raise FileError(f"{error}; {remedy}") from error
         if not isinstance(index, dict) or not {"last", "best"} <= index.keys():
-            raise FileError(f"{path} is not an index of checkpoints")
+            raise FileError(f"{path} is not an index of checkpoints; {remedy}")
         return index
 
     def last(self) -> Path | None:
-        """The newest checkpoint."""
-        return next((self.folder / name for name in self.index()["last"]), None)
+        """The newest checkpoint that is still there."""
+        index = self.index()
+        return next(self._there([*index["last"], index["best"]]), None)
 
     def best(self) -> Path | None:
         """The best one; the newest if none was ever better than another."""
-        name = self.index()["best"]
-        return self.last() if name is None else self.folder / name
+        return next(self._there([self.index()["best"]]), None) or self.last()
+
+    def has_best(self) -> bool:
+        """Whether the one that was best is still there."""
+        return next(self._there([self.index()["best"]]), None) is not None
 
     def write(
         self,
@@ -95,6 +104,7 @@ class Checkpoints:
         position: Position,
         scaler: dict[str, Any] | None,
         best: bool,
+        about: dict[str, Any] | None = None,
     ) -> Path:
         """Add a checkpoint, and remove what is no longer needed.
 
@@ -104,17 +114,22 @@ class Checkpoints:
             position: where the training is.
             scaler: the state of mixed precision's gradient scaler, if it has one.
             best: whether it is the best so far.
+            about: what else to keep with it, ready for JSON.
         """
         make_folder(self.folder)
         index = self.index()
         name = f"step-{position.step:08d}"
-        place, temporary = self.folder / name, self.folder / f".{name}-{os.getpid()}"
+        index["last"] = [name, *(p.name for p in self._there(index["last"]) if p.name != name)]
+        index["last"] = index["last"][: self.keep]
+        if best:
+            index["best"] = name
+        place = self.folder / name
+        temporary, old = (self.folder / f".{name}-{kind}-{os.getpid()}" for kind in ("new", "old"))
         try:
-            for stale in self.folder.glob(".step-*"):
-                shutil.rmtree(stale, ignore_errors=True)
+            self.clean()
             save(model, temporary)
             tensors, numbers = _packed(optimizer)
-            tensors |= {f"random.{k}": v for k, v in _generators().items()}
+            tensors |= {f"random.{k}": v for k, v in torch_generators().items()}
             content = save_tensors(tensors)
             write_whole(temporary / TENSORS, content)
             write_json(
@@ -122,26 +137,27 @@ class Checkpoints:
                 {
                     "format": FORMAT,
                     "position": asdict(position),
+                    "best": index["best"],
+                    "about": about or {},
                     "optimizer": numbers,
                     "scaler": scaler,
-                    "python": _python_state(),
+                    "python": python_generators(),
                     "sha256": hashlib.sha256(content).hexdigest(),
                 },
             )
             if place.exists():
-                shutil.rmtree(place)
+                os.replace(place, old)
             os.replace(temporary, place)
-        except OSError as error:
+            write_json(self.folder / INDEX, index)
+        except (OSError, FileError) as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            why = (cause.strerror if isinstance(cause, OSError) else None) or error
             raise FileError(
-                f"cannot write the checkpoint {place}: {error.strerror or error}; "
-                "the one before it is untouched"
+                f"cannot write the checkpoint {place}: {why}; the one before it is untouched"
             ) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        index["last"] = [name, *(n for n in index["last"] if n != name)][: self.keep]
-        if best:
-            index["best"] = name
-        write_json(self.folder / INDEX, index)
+            shutil.rmtree(old, ignore_errors=True)
         self._tidy(index)
         return place
 
@@ -149,6 +165,27 @@ class Checkpoints:
         """Nothing is the best any more, because models have another size from here on."""
         index = self.index()
         write_json(self.folder / INDEX, index | {"best": None})
+
+    def clean(self) -> None:
+        """Remove what a run that was killed while it wrote has left behind."""
+        for stale in self.folder.glob(".step-*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        for stale in self.folder.glob(f".{INDEX}-*"):
+            stale.unlink(missing_ok=True)
+
+    def _found(self) -> dict[str, Any]:
+        """The index as the checkpoints themselves tell it."""
+        names = sorted((p.name for p in self.folder.glob("step-*")), reverse=True)
+        best = None
+        if names:
+            # A damaged one is told when it is read; here it only does not know the best.
+            with contextlib.suppress(FileError, AttributeError):
+                best = read_json(self.folder / names[0] / STATE).get("best")
+        return {"last": names, "best": best}
+
+    def _there(self, names: Iterable[str | None]) -> Iterator[Path]:
+        places = (self.folder / name for name in names if name is not None)
+        return (place for place in places if place.is_dir())
 
     def _tidy(self, index: dict[str, Any]) -> None:
         kept = {*index["last"], index["best"]}
@@ -159,20 +196,33 @@ class Checkpoints:
 
 def read(folder: Path) -> tuple[nn.Module, Position, dict[str, Any], dict[str, Tensor]]:
     """A checkpoint: the model, the position, and what `restore` needs."""
+    remedy = f"remove {folder} to go on from the checkpoint before it"
     try:
-        model = load(folder)
         state = read_json(folder / STATE)
+        if state["format"] > FORMAT:
+            raise FileError(
+                f"{folder / STATE} has format {state['format']}, newer than {FORMAT}, the newest "
+                "this continua reads; upgrade continua"
+            )
+        model = load(folder)
         content = (folder / TENSORS).read_bytes()
-        if hashlib.sha256(content).hexdigest() != state.get("sha256"):
-            raise FileError(f"{folder / TENSORS} does not have the checksum in {STATE}")
+        if hashlib.sha256(content).hexdigest() != state["sha256"]:
+            raise FileError(
+                f"{folder / TENSORS} does not have the checksum in {STATE}: it was cut or damaged"
+            )
         tensors = load_tensors(content)
         position = Position(**state["position"])
     except (OSError, SafetensorError, KeyError, TypeError, AttributeError) as error:
-        raise FileError(f"the checkpoint {folder} is damaged: {error}") from error
-    except FileError as error:
         raise FileError(
-            f"{error}; remove {folder} to go on from the checkpoint before it"
+            f"the checkpoint {folder} is damaged ({type(error).__name__}: {error}); {remedy}"
         ) from error
+    except FileError as error:
+        raise FileError(f"{error}; {remedy}") from error
+    # What was read lies where the file put it; what torch allocates is aligned, and on that
+    # depend the last bits of a matrix product.
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = tensor.data.clone()
     return model, position, state, tensors
 
 
@@ -190,15 +240,14 @@ def restore(
             index, _, key = rest.partition(".")
             found.setdefault(int(index), {})[key] = value
     optimizer.load_state_dict({"state": found, "param_groups": packed["param_groups"]})
-    torch.set_rng_state(tensors["random.cpu"])
-    if torch.cuda.is_available():
-        for name, value in tensors.items():
-            if name.startswith("random.cuda"):
-                torch.cuda.set_rng_state(value, int(name.removeprefix("random.cuda")))
-    version, key, gauss = state["python"]["random"]
-    random.setstate((version, tuple(key), gauss))
-    kind, keys, position, has, cached = state["python"]["numpy"]
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has, cached))
+    for parameter, values in optimizer.state.items():
+        for key, value in values.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                # In the layout of its parameter, as the optimizer makes it.
+                values[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+    prefix = "random."
+    generators = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    set_generators(generators, state["python"])
 
 
 def _packed(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -213,20 +262,3 @@ def _packed(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[s
             else:
                 numbers.setdefault(str(index), {})[key] = value
     return tensors, {"state": numbers, "param_groups": whole["param_groups"]}
-
-
-def _generators() -> dict[str, Tensor]:
-    states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        for i, state in enumerate(torch.cuda.get_rng_state_all()):
-            states[f"cuda{i}"] = state
-    return states
-
-
-def _python_state() -> dict[str, Any]:
-    version, key, gauss = random.getstate()
-    kind, keys, position, has, cached = np.random.get_state(legacy=True)
-    return {
-        "random": [version, list(key), gauss],
-        "numpy": [kind, np.asarray(keys).tolist(), int(position), int(has), float(cached)],
-    }

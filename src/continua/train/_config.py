@@ -105,6 +105,11 @@ class Training:
             if getattr(self, name) not in get_args(kinds):
                 known = ", ".join(get_args(kinds))
                 raise ArgumentError(f"{name} is one of {known}, not {getattr(self, name)!r}")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ArgumentError(f"betas are two numbers in [0, 1), not {self.betas!r}")
+        for milestone in self.milestones:
+            if isinstance(milestone, bool) or not isinstance(milestone, int) or milestone < 0:
+                raise ArgumentError(f"milestones are epochs counted from 0, not {milestone!r}")
         if self.schedule == "inverse-root" and self.warmup == 0:
             raise ArgumentError("schedule 'inverse-root' needs warmup, in epochs")
         if self.schedule == "one-cycle" and not 0 < self.warmup < self.epochs:

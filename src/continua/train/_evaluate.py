@@ -31,12 +31,14 @@ def evaluate(
         device: where to; None for where the model is.
         watch: called after every batch.
     """
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ArgumentError(f"batch_size is a whole number of at least 1, not {batch_size!r}")
     size = task.size(part)
     if size == 0:
         raise ArgumentError(f"the {part} part is empty: there is nothing to evaluate on")
     if device is None:
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    training = model.training
+    modes = {module: module.training for module in model.modules()}
     model.eval()
     total = Tally()
     try:
@@ -46,5 +48,6 @@ def evaluate(
             total.merge(task.loss(model, batch)[1])
             watch(Progress("evaluating", min(start + batch_size, size), size))
     finally:
-        model.train(training)
+        for module, training in modes.items():
+            module.training = training
     return total.means()

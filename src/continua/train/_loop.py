@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
+import math
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ContinuaError, FileError, SolveError
-from continua.basis import Basis
-from continua.block import ODEBlock
-from continua.transform import blocks, compress, refine
+from continua.transform import refine
 
 from ._checkpoint import Checkpoints, Position, read, restore
 from ._config import Training
 from ._evaluate import evaluate
 from ._files import make_folder, write_whole
+from ._process import Stop, accelerator, stopping
 from ._progress import Progress, Watch, silent
+from ._random import borrowed, mixed, seed
+from ._same import check_same
+from ._size import functions, halved
 from ._task import Tally, Task
 
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
 METRICS = "metrics.jsonl"
+
+# What a seed is for, so that no two things draw the same numbers.
+ORDER, AUGMENTATION, NOISE = 1, 2, 3
 
 log = logging.getLogger("continua.train")
 
@@ -71,8 +70,12 @@ def fit(
 
     Everything is written to the folder: a line of measures per epoch, and checkpoints from which
     the same call goes on, on the CPU to the same bits. Ctrl-C, or the signal that ends a job,
-    finishes the batch, saves, and raises `Interrupted`. On several processes, started with
-    `accelerate launch`, each takes its share of every batch.
+    finishes the batch, saves, and raises `Interrupted`. A training that is finished is only read.
+    On several processes, started with `accelerate launch`, each takes its share of every batch.
+    The caller's random generators are left as they were.
+
+    A folder goes on only with the model and the course that it began with; `epochs`,
+    `evaluate_every`, `patience`, `checkpoint_minutes` and `tensorboard` may change.
 
     Args:
         make: makes the model to start from, by `continua.build` so that it can be saved. The
@@ -85,7 +88,8 @@ def fit(
             some processors better.
         watch: called as the training goes on.
     """
-    return _Fit(make, task, training, Path(folder), device, channels_last, watch).run()
+    with borrowed():
+        return _Fit(make, task, training, Path(folder), device, channels_last, watch).run()
 
 
 class _Fit:
@@ -99,9 +103,10 @@ class _Fit:
         channels_last: bool,
         watch: Watch,
     ):
-        self.task, self.training, self.folder, self.watch = task, training, folder, watch
+        self.task, self.training, self.folder = task, training, folder
         self.channels_last = channels_last
         self.accelerator = accelerator(device, training.precision)
+        self.watch = watch if self.main else silent
         self.device = self.accelerator.device
         samples = task.size("train")
         if samples == 0:
@@ -118,8 +123,11 @@ class _Fit:
         self.checkpoints = Checkpoints(folder)
         self.history: list[dict[str, Any]] = []
         self.order: tuple[int, Tensor] = (-1, torch.empty(0))
-        self.board = _board(folder) if training.tensorboard and self.main else None
+        self.about = {"training": training.config(), "samples": samples}
         self._begin(make)
+        self.board = (
+            _board(folder, self.position.step) if training.tensorboard and self.main else None
+        )
 
     @property
     def main(self) -> bool:
@@ -128,19 +136,36 @@ class _Fit:
     # -- beginning and going on ----------------------------------------------------------------
 
     def _begin(self, make: Callable[[], nn.Module]) -> None:
+        if self.main:
+            self.checkpoints.clean()
+            for stale in self.folder.glob(f".{METRICS}-*"):
+                stale.unlink(missing_ok=True)
+        seed(self.training.seed)
+        model = make()
         last = self.checkpoints.last()
+        self.accelerator.wait_for_everyone()  # before anyone writes what others look for
         if last is None:
-            seed(self.training.seed)
             self.position = Position()
-            self._take(make())
+            self._take(model)
             self._write_history()
+            # So that a model or a disk that cannot be written is found out before any work.
+            self._save(best=False)
             return
-        model, self.position, state, tensors = read(last)
-        model.train()
-        self._take(model)
-        restore(self.optimizer.optimizer, state, tensors)
-        if state["scaler"] is not None and self.accelerator.scaler is not None:
-            self.accelerator.scaler.load_state_dict(state["scaler"])
+        saved, self.position, state, tensors = read(last)
+        check_same(self.folder, saved, model, state["about"], self.about)
+        self._take(saved)
+        try:
+            restore(self.optimizer.optimizer, state, tensors)
+            if state["scaler"] is not None and self.accelerator.scaler is not None:
+                self.accelerator.scaler.load_state_dict(state["scaler"])
+        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+            raise FileError(
+                f"the checkpoint {last} is damaged ({error}); remove it to go on from the one "
+                "before it"
+            ) from error
+        if not self.checkpoints.has_best():
+            self.position.best = None
+        self.position.finished = self._is_finished()
         self.history = [
             line for line in read_history(self.folder) if line["step"] <= self.position.step
         ]
@@ -149,6 +174,7 @@ class _Fit:
 
     def _take(self, model: nn.Module) -> None:
         """Train this model from here on, with a fresh optimizer."""
+        self.accelerator.free_memory()  # it holds on to what it prepared before
         model = model.to(self.device)
         if self.channels_last:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -156,17 +182,27 @@ class _Fit:
         self.wrapped = model
         if self.accelerator.num_processes > 1:
             self.wrapped = self.accelerator.prepare_model(model)
+            # Mixed precision is ours to switch on, in `_step`; the model itself stays as it is,
+            # for its evaluation, its copies and its file.
+            for name in ("forward", "_original_forward"):
+                model.__dict__.pop(name, None)
         self.optimizer = self.accelerator.prepare_optimizer(self.training.make_optimizer(model))
 
     # -- the course ----------------------------------------------------------------------------
 
     def run(self) -> Outcome:
         training, position = self.training, self.position
-        with stopping() as stop:
-            while not position.finished:
-                self._change_size()
-                self._epoch(stop)
-                self._close_epoch()
+        try:
+            with stopping() as stop:
+                while not position.finished:
+                    self._change_size()
+                    self._epoch(stop)
+                    self._close_epoch()
+                    if not position.finished and self._any(stop.asked)[0]:
+                        raise self._interrupted()
+        finally:
+            if self.board is not None:
+                self.board.close()
         best = self.checkpoints.best()
         assert best is not None
         model = read(best)[0].to(self.device).eval()
@@ -203,16 +239,23 @@ class _Fit:
             self.watch(
                 Progress("training", position.epoch, self.training.epochs, self._note(tally))
             )
+            if position.batch == self.per_epoch:
+                return  # the end of an epoch is saved with its measures
             overdue = now - written > 60 * self.training.checkpoint_minutes
-            if (stop.asked or overdue) and position.batch < self.per_epoch:
+            asked, overdue = self._any(stop.asked, overdue)
+            if asked or overdue:
                 self._save(best=False)
                 written = now
-            if stop.asked and position.batch < self.per_epoch:
-                raise Interrupted(
-                    f"stopped at epoch {position.epoch + 1} of {self.training.epochs}, after "
-                    f"{position.step} steps; everything is in {self.folder}: run the same command "
-                    "again to go on"
-                )
+            if asked:
+                raise self._interrupted()
+
+    def _interrupted(self) -> Interrupted:
+        position = self.position
+        return Interrupted(
+            f"stopped in epoch {position.epoch + 1} of {self.training.epochs}, after "
+            f"{position.step} steps; everything is in {self.folder}: run the same command "
+            "again to go on"
+        )
 
     def _step(self) -> Tally:
         training, position = self.training, self.position
@@ -221,14 +264,19 @@ class _Fit:
             group["lr"] = rate
         index = self._index()
         generator = torch.Generator().manual_seed(
-            mixed(training.seed, position.step, self.accelerator.process_index)
+            mixed(training.seed, AUGMENTATION, position.step, self.accelerator.process_index)
+        )
+        # Dropout and the like: the same in a run that was stopped, another in every process.
+        torch.manual_seed(
+            mixed(training.seed, NOISE, position.step, self.accelerator.process_index)
         )
         batch = [self._placed(t) for t in self.task.batch("train", index, generator)]
         with self.accelerator.autocast():
             loss, tally = self.task.loss(self.wrapped, batch)
-        if not bool(torch.isfinite(loss.detach())):
+        value = float(loss.detach())
+        if self._any(not math.isfinite(value))[0]:
             raise SolveError(
-                f"the training loss is {float(loss):g} at step {position.step}, epoch "
+                f"the training loss is {value:g} at step {position.step}, epoch "
                 f"{position.epoch + 1}: try a lower learning_rate, warmup or clip"
             )
         self.optimizer.zero_grad()
@@ -236,16 +284,47 @@ class _Fit:
         if training.clip is not None:
             self.accelerator.clip_grad_norm_(self.wrapped.parameters(), training.clip)
         self.optimizer.step()
-        return tally
+        return self._total(tally)
 
     def _index(self) -> Tensor:
         """The samples of this step and process; every pass over the data is a permutation."""
         number, within = divmod(self.position.step, self.per_pass)
         if self.order[0] != number:
-            generator = torch.Generator().manual_seed(mixed(self.training.seed, number))
+            generator = torch.Generator().manual_seed(mixed(self.training.seed, ORDER, number))
             self.order = (number, torch.randperm(self.task.size("train"), generator=generator))
         batch = self.order[1][within * self.batch_size : (within + 1) * self.batch_size]
         return batch[self.accelerator.process_index :: self.accelerator.num_processes]
+
+    # -- what all processes agree on -----------------------------------------------------------
+
+    def _any(self, *flags: bool) -> list[bool]:
+        """Whether each of these is so in any process: they must all take the same turn."""
+        if self.accelerator.num_processes == 1:
+            return list(flags)
+        mine = torch.tensor([float(flag) for flag in flags], device=self.device)
+        return [bool(flag) for flag in self.accelerator.reduce(mine, "sum").tolist()]
+
+    def _total(self, tally: Tally) -> Tally:
+        """The sum over all processes."""
+        if self.accelerator.num_processes == 1:
+            return tally
+        names = sorted(tally.sums)
+        mine = [[tally.sums[name], tally.counts[name]] for name in names]
+        tensor = torch.tensor(mine, dtype=torch.float64, device=self.device)  # [names, 2]
+        totals = self.accelerator.reduce(tensor, "sum").tolist()
+        return Tally(
+            {name: total for name, (total, _) in zip(names, totals, strict=True)},
+            {name: count for name, (_, count) in zip(names, totals, strict=True)},
+        )
+
+    def _evaluated(self) -> dict[str, float]:
+        """The measures on the validation part, taken once: each process has its own statistics."""
+        found = [evaluate(self.model, self.task, device=self.device) if self.main else {}]
+        if self.accelerator.num_processes > 1:
+            from accelerate.utils import broadcast_object_list
+
+            broadcast_object_list(found)
+        return found[0]
 
     def _placed(self, tensor: Tensor) -> Tensor:
         tensor = tensor.to(self.device)
@@ -262,7 +341,7 @@ class _Fit:
         position.batch = 0
         train = Tally(position.sums, position.counts).means()
         position.sums, position.counts = {}, {}
-        last = position.epoch == training.epochs
+        last = position.epoch >= training.epochs
         line: dict[str, Any] = {
             "epoch": position.epoch,
             "step": position.step,
@@ -274,18 +353,24 @@ class _Fit:
         best = False
         validated = position.epoch % training.evaluate_every == 0 or last
         if validated and self.task.size("validation"):
-            line["validation"] = evaluate(self.model, self.task, device=self.device)
+            line["validation"] = self._evaluated()
             best = self._is_best(line["validation"][self.task.measure])
         position.seconds += time.monotonic() - started
         line["seconds"] = round(position.seconds, 2)
-        patience = training.patience
-        waiting = any(e >= position.epoch for e in training.refine_epochs)
-        tired = patience is not None and position.stale >= patience and not waiting
-        position.finished = last or tired
+        position.finished = self._is_finished()
         self.history.append(line)
         self._report(line)
         self._write_history()
         self._save(best)
+
+    def _is_finished(self) -> bool:
+        position, patience = self.position, self.training.patience
+        if position.epoch >= self.training.epochs:
+            return True
+        changes = (*self.training.refine_epochs, *self.training.project_epochs)
+        waiting = any(epoch >= position.epoch for epoch in changes)
+        between = position.batch == 0
+        return patience is not None and position.stale >= patience and between and not waiting
 
     def _is_best(self, value: float) -> bool:
         position = self.position
@@ -305,6 +390,7 @@ class _Fit:
                 self.position,
                 None if scaler is None else scaler.state_dict(),
                 best,
+                self.about,
             )
         self.accelerator.wait_for_everyone()
 
@@ -343,71 +429,6 @@ class _Fit:
 # -- small parts -------------------------------------------------------------------------------
 
 
-def accelerator(device: str, precision: str) -> Accelerator:
-    """Accelerate's view of this machine, or of the part of a cluster that is ours."""
-    try:
-        from accelerate import Accelerator
-        from accelerate.state import AcceleratorState
-    except ImportError as error:
-        raise ContinuaError(
-            "training needs accelerate; install with `pip install 'continua[recipes]'`"
-        ) from error
-    AcceleratorState._reset_state(reset_partial_state=True)  # an earlier training's choices
-    if device not in ("auto", "cpu"):
-        os.environ["ACCELERATE_TORCH_DEVICE"] = device
-    else:
-        os.environ.pop("ACCELERATE_TORCH_DEVICE", None)
-    try:
-        return Accelerator(cpu=device == "cpu", mixed_precision=precision)
-    except (RuntimeError, ValueError, AssertionError) as error:
-        first = str(error).splitlines()[0]
-        raise ArgumentError(
-            f"cannot train on device {device!r} with precision {precision!r}: {first}"
-        ) from None
-
-
-def seed(value: int) -> None:
-    """Seed every generator that a model may draw its first weights from."""
-    import random
-
-    random.seed(value)
-    np.random.seed(value)
-    torch.manual_seed(value)
-
-
-def mixed(*numbers: int) -> int:
-    """A seed made of several numbers."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
-
-
-def halved(model: nn.Module) -> nn.Module:
-    """The model with half the basis functions and half the steps, by projection."""
-
-    def half(basis: Basis) -> Basis:
-        return type(basis).of_size(max(basis.size // 2, 1))
-
-    bases, states, solvers = {}, {}, {}
-    for name, block in blocks(model).items():
-        bases[name] = {n: half(basis) for n, basis in block.expansion.weights.items()}
-        states[name] = {n: half(basis) for n, basis in block.expansion.state.items()}
-        steps = block.solver.config().get("steps")
-        solvers[name] = (
-            block.solver if steps is None else block.solver.with_steps(max(steps // 2, 1))
-        )
-    return compress(model, bases, state_basis=states, solver=solvers)
-
-
-def functions(model: nn.Module) -> int | None:
-    """The largest basis of the model; None without blocks."""
-    sizes = [
-        basis.size
-        for module in model.modules()
-        if isinstance(module, ODEBlock)
-        for basis in module.expansion.weights.values()
-    ]
-    return max(sizes, default=None)
-
-
 def read_history(folder: Path) -> list[dict[str, Any]]:
     """The lines of `metrics.jsonl`."""
     path = folder / METRICS
@@ -419,7 +440,7 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
         raise FileError(f"{path} cannot be read: {error}") from error
 
 
-def _board(folder: Path) -> Any:
+def _board(folder: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -427,34 +448,5 @@ def _board(folder: Path) -> Any:
             "tensorboard=True needs the package tensorboard; install it, or leave the option out: "
             "metrics.jsonl is always written"
         ) from error
-    return SummaryWriter(folder / "tensorboard")
-
-
-@dataclass
-class Stop:
-    """Whether someone asked for an end."""
-
-    asked: bool = False
-
-
-@contextlib.contextmanager
-def stopping() -> Iterator[Stop]:
-    """Turn the first Ctrl-C, or a request to terminate, into a wish; a second one is obeyed."""
-    stop = Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    before = {}
-
-    def asked(number: int, frame: object) -> None:
-        if stop.asked:
-            raise KeyboardInterrupt
-        stop.asked = True
-
-    for name in (signal.SIGINT, signal.SIGTERM):
-        before[name] = signal.signal(name, asked)
-    try:
-        yield stop
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
+    # What a killed run told after its last checkpoint is told again.
+    return SummaryWriter(folder / "tensorboard", purge_step=step + 1)

@@ -104,7 +104,7 @@ class Classification(Task):
         self.dataset, self.augment, self.ignore = dataset, augment, ignore
         self.label_smoothing = label_smoothing
         for name in ("train", "validation", "test"):
-            _check_targets(self.part(name), dataset.classes, name)
+            _check_targets(self.part(name), dataset.classes, name, ignore)
 
     def part(self, name: PartName) -> Part:
         """Inputs and targets."""
@@ -129,26 +129,35 @@ class Classification(Task):
         smoothing = self.label_smoothing if model.training else 0.0
         if logits.shape[-1] == 1:
             flat = logits.reshape(-1)
-            if flat.shape != targets.reshape(-1).shape:
-                raise _mismatch(logits, targets)
-            wanted = targets.reshape(-1).to(flat.dtype)
-            wanted = wanted * (1 - smoothing) + smoothing / 2
-            loss = binary_cross_entropy_with_logits(flat, wanted)
-            right = (flat > 0).long() == targets.reshape(-1)
-            counted = torch.ones_like(right)
+            if flat.shape != targets.reshape(-1).shape or self.dataset.classes > 2:
+                raise _mismatch(logits, targets, self.dataset.classes)
+            targets = targets.reshape(-1)
+            counted = self._counted(targets)
+            wanted = targets.to(flat.dtype) * (1 - smoothing) + smoothing / 2
+            losses = binary_cross_entropy_with_logits(flat, wanted, reduction="none")
+            total = losses[counted].sum()
+            right = ((flat > 0).long() == targets) & counted
         else:
-            if logits.shape[:-1] != targets.shape:
-                raise _mismatch(logits, targets)
+            if logits.shape[:-1] != targets.shape or logits.shape[-1] < self.dataset.classes:
+                raise _mismatch(logits, targets, self.dataset.classes)
             flat, targets = logits.flatten(0, -2), targets.flatten()
+            counted = self._counted(targets)
             ignored = -100 if self.ignore is None else self.ignore
-            loss = cross_entropy(flat, targets, ignore_index=ignored, label_smoothing=smoothing)
-            counted = targets != ignored
+            total = cross_entropy(
+                flat, targets, ignore_index=ignored, label_smoothing=smoothing, reduction="sum"
+            )
             right = (flat.detach().argmax(-1) == targets) & counted
         count = float(counted.sum())
         tally = Tally()
-        tally.add("loss", float(loss.detach()) * count, count)
+        tally.add("loss", float(total.detach()), count)
         tally.add("accuracy", float(right.sum()), count)
-        return loss, tally
+        # A batch in which nothing counts has no loss, rather than one that is not a number.
+        return total / max(count, 1.0), tally
+
+    def _counted(self, targets: Tensor) -> Tensor:
+        if self.ignore is None:
+            return torch.ones_like(targets, dtype=torch.bool)
+        return targets != self.ignore
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -158,17 +167,22 @@ class Classification(Task):
         }
 
 
-def _mismatch(logits: Tensor, targets: Tensor) -> ShapeError:
+def _mismatch(logits: Tensor, targets: Tensor, classes: int) -> ShapeError:
     return ShapeError(
-        f"the model gives {list(logits.shape)} for targets of shape {list(targets.shape)}; "
-        "it must give one score per class and target"
+        f"the model gives {list(logits.shape)} for targets of shape {list(targets.shape)} and "
+        f"{classes} classes; it must give one score per class and target"
     )
 
 
-def _check_targets(part: Part, classes: int, name: str) -> None:
-    if len(part) == 0:
+def _check_targets(part: Part, classes: int, name: str, ignore: int | None) -> None:
+    targets = part.targets
+    if targets.is_floating_point() or targets.is_complex():
+        raise ArgumentError(f"the {name} part has targets of {targets.dtype}, not whole numbers")
+    if ignore is not None:
+        targets = targets[targets != ignore]
+    if targets.numel() == 0:
         return
-    low, high = int(part.targets.min()), int(part.targets.max())
+    low, high = int(targets.min()), int(targets.max())
     if low < 0 or high >= classes:
         bad = low if low < 0 else high
         raise ArgumentError(

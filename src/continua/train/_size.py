@@ -1,0 +1,50 @@
+"""Models that change their size while they are trained."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from continua.basis import Basis, BSpline, DiscontinuousLinear, Fourier, PiecewiseLinear
+from continua.block import ODEBlock
+from continua.transform import blocks, compress
+
+
+def halved(model: nn.Module) -> nn.Module:
+    """The model with half the basis functions and half the steps, by projection."""
+    bases, states, solvers = {}, {}, {}
+    for name, block in blocks(model).items():
+        bases[name] = _halves(block.expansion.weights)
+        states[name] = _halves(block.expansion.state)
+        steps = block.solver.config().get("steps")
+        solvers[name] = (
+            block.solver if steps is None else block.solver.with_steps(max(steps // 2, 1))
+        )
+    return compress(model, bases, state_basis=states, solver=solvers)
+
+
+def _halves(bases: dict[str, Basis]) -> dict[str, Basis]:
+    """Half of each; what does not vary with depth cannot vary less."""
+    return {name: half(basis) for name, basis in bases.items() if basis.size > 1}
+
+
+def half(basis: Basis) -> Basis:
+    """The basis that `refined` would make this one of, or nearly."""
+    if isinstance(basis, Fourier):
+        return Fourier(basis.order // 2, basis.period)
+    if isinstance(basis, BSpline):
+        return BSpline(max((basis.size - basis.degree) // 2, 1) + basis.degree, basis.degree)
+    if isinstance(basis, PiecewiseLinear):
+        return PiecewiseLinear((basis.size + 1) // 2)
+    least = 2 if isinstance(basis, DiscontinuousLinear) else 1
+    return type(basis).of_size(max(basis.size // 2, least))
+
+
+def functions(model: nn.Module) -> int | None:
+    """The largest basis of the model; None without blocks."""
+    sizes = [
+        basis.size
+        for module in model.modules()
+        if isinstance(module, ODEBlock)
+        for basis in module.expansion.weights.values()
+    ]
+    return max(sizes, default=None)
