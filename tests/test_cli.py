@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import continua
-from continua import cli, recipes
+from continua import cli, recipes, train
 from continua.recipes import _demo
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
@@ -126,7 +126,7 @@ def test_json_is_all_there_is_on_stdout(capsys, monkeypatch):
     metrics = {"recipe": "demo", "rows": [{"accuracy": 0.5}]}
 
     def run_demo(options, watch):
-        watch(recipes.Progress("training", 1, 1, "K=1"))
+        watch(train.Progress("training", 1, 1, "K=1"))
         return recipes.DemoReport(options, (), 450, 1.0, (), metrics)
 
     monkeypatch.setattr(recipes, "run_demo", run_demo)
@@ -168,7 +168,7 @@ def test_a_terminal_gets_a_bar(tmp_path, monkeypatch):
         monkeypatch.setattr(sys, "stderr", stderr)
         with cli.progress() as watch:
             for done in (1, 2):
-                watch(recipes.Progress("training", done, 2, "K=1"))
+                watch(train.Progress("training", done, 2, "K=1"))
     shown = os.read(main, 100_000).decode()
     os.close(main)
     assert "training" in shown

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from continua.recipes import DemoOptions, DemoReport, GradcheckOptions, Progress
+    from continua.recipes import DemoOptions, DemoReport, GradcheckOptions
+    from continua.train import Progress
 
 __all__ = ["main"]
 

@@ -20,8 +20,9 @@ import continua as ct
 from continua import plot
 from continua.data import Split, digits
 from continua.models import continuous_net
+from continua.train import Progress, write_json
 
-from ._output import METRICS, check_folder, write_figure, write_json
+from ._output import METRICS, check_folder, write_figure
 
 #: basis functions, and steps, of each level of the training
 LEVELS = (1, 2, 4, 8)
@@ -92,23 +93,6 @@ class DemoOptions:
     width: int = 16
     device: str = "auto"
     threads: int = 1
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run is: handed to whoever watches it, after each epoch and each later step.
-
-    Attributes:
-        stage: what is being done, in a word.
-        done: how much of it, out of `total`.
-        total: of this stage.
-        note: what there is to say about it.
-    """
-
-    stage: str
-    done: int
-    total: int
-    note: str = ""
 
 
 @dataclass(frozen=True)

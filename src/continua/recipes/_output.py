@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import continua as ct
 from continua.plot import Figure
+from continua.train import write_whole
 
 METRICS = "metrics.json"
 
@@ -49,29 +48,9 @@ def _is_run(folder: Path, recipe: str) -> bool:
     return isinstance(metrics, dict) and metrics.get("recipe") == recipe
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file beside its place, then move it there: it is never half there."""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-    except OSError as error:
-        raise ct.FileError(f"cannot write {path}: {error.strerror or error}") from error
-
-
 def write_figure(path: Path, figure: Figure) -> None:
     """A figure as PNG."""
     buffer = io.BytesIO()
     # Without matplotlib's version in it, the same figure gives the same file.
     figure.savefig(buffer, format="png", metadata={"Software": None})
     write_whole(path, buffer.getvalue())
-
-
-def write_json(path: Path, value: Any) -> None:
-    """A value as JSON, for people to read."""
-    write_whole(path, (json.dumps(value, indent=1) + "\n").encode())

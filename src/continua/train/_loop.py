@@ -175,9 +175,7 @@ class _Fit:
     def _take(self, model: nn.Module) -> None:
         """Train this model from here on, with a fresh optimizer."""
         self.accelerator.free_memory()  # it holds on to what it prepared before
-        model = model.to(self.device)
-        if self.channels_last:
-            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model = self._laid_out(model)
         self.model = model
         self.wrapped = model
         if self.accelerator.num_processes > 1:
@@ -187,6 +185,12 @@ class _Fit:
             for name in ("forward", "_original_forward"):
                 model.__dict__.pop(name, None)
         self.optimizer = self.accelerator.prepare_optimizer(self.training.make_optimizer(model))
+
+    def _laid_out(self, model: nn.Module) -> nn.Module:
+        model = model.to(self.device)
+        if self.channels_last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return model
 
     # -- the course ----------------------------------------------------------------------------
 
@@ -205,7 +209,7 @@ class _Fit:
                 self.board.close()
         best = self.checkpoints.best()
         assert best is not None
-        model = read(best)[0].to(self.device).eval()
+        model = self._laid_out(read(best)[0]).eval()
         self.watch(Progress("training", training.epochs, training.epochs, self._note()))
         return Outcome(model, position, self.history)
 

@@ -1,0 +1,64 @@
+"""Recipes by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import continua as ct
+
+from ._parse import nearest
+from ._run import Run
+from ._setup import Scale, Setup
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training run at several scales.
+
+    Attributes:
+        name: such as stateful/digits.
+        about: one line.
+        scales: the setup of each; `full` is the paper's own.
+        takes: how long each takes, and on what.
+    """
+
+    name: str
+    about: str
+    scales: Mapping[Scale, Setup]
+    takes: Mapping[Scale, str]
+
+    def run(
+        self,
+        scale: Scale = "laptop",
+        *,
+        seed: int = 0,
+        folder: Path | None = None,
+        data_folder: Path | None = None,
+        settings: tuple[str, ...] = (),
+    ) -> Run:
+        """A run of this recipe; it begins with `Run.train`.
+
+        Args:
+            scale: smoke, laptop or full.
+            seed: of weights, order and augmentation.
+            folder: of the run; runs/NAME-SCALE-SEED by default.
+            data_folder: where the data lies; None for the user's cache.
+            settings: changes of the form name=value.
+        """
+        if scale not in self.scales:
+            raise ct.ArgumentError(
+                f"{self.name} has no scale {scale!r}; it has {', '.join(self.scales)}"
+            )
+        setup = self.scales[scale]
+        setup = replace(setup, training=replace(setup.training, seed=seed)).changed(settings)
+        place = folder or Path("runs") / f"{self.name.replace('/', '-')}-{scale}-{seed}"
+        return Run(place, self.name, scale, setup, data_folder)
+
+
+def find(name: str, recipes: Mapping[str, Recipe]) -> Recipe:
+    """The recipe of this name."""
+    if name not in recipes:
+        raise nearest(name, recipes, "recipe")
+    return recipes[name]

@@ -1,0 +1,185 @@
+"""A run: the folder of one training, from the first step to the figures."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import continua as ct
+from continua import data
+from continua.train import (
+    Checkpoints,
+    Outcome,
+    Progress,
+    Task,
+    Watch,
+    evaluate,
+    fit,
+    make_folder,
+    read_json,
+    silent,
+    write_json,
+    write_whole,
+)
+
+from ._setup import Setup, setup_from_config
+
+FORMAT = 1
+RUN, ENVIRONMENT, RESULT = "run.json", "environment.json", "result.json"
+README = """A training run of continua.
+
+run.json          the recipe, its scale and every setting
+environment.json  versions, processor, threads, date
+metrics.jsonl     one line per epoch
+checkpoints/      the last ones and the best; index.json says which
+result.json       the test measures, once the training has ended
+sweep/, figures/  what was made of it afterwards
+
+Train on: continua train {recipe} --run-dir FOLDER
+Look at:  continua evaluate FOLDER, continua sweep FOLDER, continua compress FOLDER OUT
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run and its folder.
+
+    Attributes:
+        folder: where it is.
+        recipe: its name.
+        scale: smoke, laptop or full.
+        setup: model, data and course.
+        data_folder: where the data was read from; None for the user's cache.
+    """
+
+    folder: Path
+    recipe: str
+    scale: str
+    setup: Setup
+    data_folder: Path | None
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        """The run in a folder."""
+        if not (folder / RUN).exists():
+            raise ct.FileError(f"{folder} is no run folder: it has no {RUN}")
+        found = read_json(folder / RUN)
+        try:
+            where = found["data_folder"]
+            return cls(
+                folder,
+                found["recipe"],
+                found["scale"],
+                setup_from_config(found["setup"]),
+                None if where is None else Path(where),
+            )
+        except (KeyError, TypeError, ct.ArgumentError) as error:
+            raise ct.FileError(f"{folder / RUN} does not describe a run: {error}") from error
+
+    def config(self) -> dict[str, Any]:
+        """What `run.json` holds."""
+        return {
+            "format": FORMAT,
+            "recipe": self.recipe,
+            "scale": self.scale,
+            "data_folder": None if self.data_folder is None else str(self.data_folder),
+            "setup": self.setup.config(),
+        }
+
+    def begin(self) -> None:
+        """Make the folder, or make sure that it is of this very run."""
+        make_folder(self.folder)
+        if (self.folder / RUN).exists():
+            other = Run.open(self.folder)
+            if (other.recipe, other.setup) != (self.recipe, self.setup):
+                what = _difference(other.config()["setup"], self.config()["setup"])
+                raise ct.FileError(
+                    f"{self.folder} holds another run, {other.recipe}{what}; "
+                    "choose another folder with --run-dir, or give the same settings to go on"
+                )
+            return
+        if any(self.folder.iterdir()):
+            raise ct.FileError(
+                f"{self.folder} is not empty and holds no run; choose another with --run-dir"
+            )
+        write_json(self.folder / RUN, self.config())
+        write_json(self.folder / ENVIRONMENT, environment())
+        write_whole(self.folder / "README.txt", README.format(recipe=self.recipe).encode())
+
+    def load(self) -> tuple[data.Dataset, Task]:
+        """The data and the task."""
+        dataset = self.setup.dataset(self.data_folder)
+        return dataset, self.setup.task(dataset)
+
+    def train(self, device: str = "auto", watch: Watch = silent) -> tuple[Outcome, dict[str, Any]]:
+        """Train, or go on; then measure the chosen model on the test part, once."""
+        self.begin()
+        watch(Progress("reading", 0, 1, self.setup.config()["data"]))
+        dataset, task = self.load()
+        watch(Progress("reading", 1, 1, dataset.name))
+        setup = self.setup
+        outcome = fit(
+            lambda: setup.make(dataset),
+            task,
+            setup.training,
+            self.folder,
+            device=device,
+            channels_last=setup.channels_last,
+            watch=watch,
+        )
+        if (self.folder / RESULT).exists():
+            return outcome, read_json(self.folder / RESULT)
+        result = {
+            "recipe": self.recipe,
+            "scale": self.scale,
+            "parameters": sum(p.numel() for p in outcome.model.parameters()),
+            "epochs": outcome.position.epoch,
+            "steps": outcome.position.step,
+            "seconds": round(outcome.position.seconds, 1),
+            "validation": outcome.position.best,
+            "test": evaluate(outcome.model, task, "test", watch=watch),
+            "test_samples": task.size("test"),
+        }
+        write_json(self.folder / RESULT, result)
+        return outcome, result
+
+    def model(self) -> nn.Module:
+        """The best model so far, in evaluation mode."""
+        best = Checkpoints(self.folder).best()
+        if best is None:
+            raise ct.FileError(f"{self.folder} has no checkpoint yet: train it first")
+        model = ct.load(best)
+        if self.setup.channels_last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return model
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers of a run depend on besides its settings."""
+    return {
+        "continua": ct.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "cuda": torch.version.cuda,
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def _difference(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """The first setting in which two setups differ, in words."""
+    flat_old = {**old, **old["training"]}
+    flat_new = {**new, **new["training"]}
+    for name, value in flat_new.items():
+        if name != "training" and flat_old.get(name) != value:
+            return f" with {name}={flat_old.get(name)!r} where this one has {value!r}"
+    return ""

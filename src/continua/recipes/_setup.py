@@ -1,0 +1,312 @@
+"""What a training run consists of: model, data and course, as plain values."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import types
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import torch
+from torch import nn
+
+import continua as ct
+from continua import models
+from continua.data import Dataset, Part, augmented, load
+from continua.train import Classification, Task, Training
+
+from ._parse import nearest, parse_basis, parse_solver
+
+Scale = Literal["smoke", "laptop", "full"]
+
+
+@dataclass(frozen=True)
+class Setup(ABC):
+    """One training run; every field is a value that JSON can hold.
+
+    Attributes:
+        training: the course.
+        samples: of the training part to use; None for all.
+        channels_last: whether images lie in memory channel by channel, which is several times
+            faster on many processors.
+    """
+
+    training: Training = field(default_factory=Training)
+    samples: int | None = None
+    channels_last: bool = False
+
+    @abstractmethod
+    def dataset(self, folder: Path | None) -> Dataset:
+        """The data, read from a folder or from the user's cache."""
+
+    @abstractmethod
+    def make(self, dataset: Dataset) -> nn.Module:
+        """A fresh model for this data, by `continua.build`."""
+
+    @abstractmethod
+    def task(self, dataset: Dataset) -> Task:
+        """Loss and measures."""
+
+    def config(self) -> dict[str, Any]:
+        """All values, ready for JSON."""
+        return {"type": type(self).__name__} | dataclasses.asdict(self)
+
+    def changed(self, settings: Sequence[str]) -> Self:
+        """The setup with settings of the form name=value; the course's names count as its own."""
+        setup = self
+        for setting in settings:
+            name, equals, text = setting.partition("=")
+            name = name.strip().replace("-", "_").removeprefix("training.")
+            if not equals:
+                raise ct.ArgumentError(f"a setting is written name=value, not {setting!r}")
+            own = {f.name for f in dataclasses.fields(setup)} - {"training"}
+            course = {f.name for f in dataclasses.fields(Training)}
+            if name in own:
+                setup = dataclasses.replace(setup, **{name: _value(type(setup), name, text)})
+            elif name in course:
+                value = _value(Training, name, text)
+                training = dataclasses.replace(setup.training, **{name: value})
+                setup = dataclasses.replace(setup, training=training)
+            else:
+                raise nearest(name, sorted(own | course), "setting")
+        return setup
+
+
+@dataclass(frozen=True)
+class ImageSetup(Setup):
+    """An image classifier.
+
+    Attributes:
+        data: the name of the images.
+        model: a name of `continua.models.MODELS`.
+        width: channels of the first stage.
+        basis: of the weights over depth.
+        state_basis: of the batch-norm statistics; None for the weights' own.
+        solver: of every block.
+        units: per stage, of a discrete network.
+        epsilon: the length of a block's span.
+        stitch_scale: the weight of a stitch's residual.
+        norm: batch, group, none or shared.
+        skip_init: whether residuals start with a gain of zero.
+        pad: pixels by which training images are shifted at most.
+        mirror: whether training images are mirrored.
+        label_smoothing: the share of a target spread over all classes.
+    """
+
+    data: str = "digits"
+    model: str = "continuous_net"
+    width: int = 16
+    stages: int | None = None
+    basis: str = "PiecewiseConstant(1)"
+    state_basis: str | None = None
+    solver: str = "Euler(steps=1)"
+    units: int = 1
+    epsilon: float = 1.0
+    stitch_scale: float = 1.0
+    norm: str = "batch"
+    skip_init: bool = False
+    pad: int = 0
+    mirror: bool = False
+    label_smoothing: float = 0.0
+
+    def dataset(self, folder: Path | None) -> Dataset:
+        return shortened(load(self.data, folder=folder, seed=self.training.seed), self.samples)
+
+    def make(self, dataset: Dataset) -> nn.Module:
+        if self.model not in models.MODELS:
+            raise nearest(self.model, models.MODELS, "model")
+        factory = models.MODELS[self.model]
+        arguments: dict[str, Any] = {
+            "in_channels": dataset.train.inputs.shape[1],
+            "classes": dataset.classes,
+            "width": self.width,
+        }
+        if self.stages is not None:
+            arguments["stages"] = self.stages
+        if self.model.endswith("resnet"):
+            return ct.build(factory, **arguments, units=self.units, first_stitch=True)
+        return ct.build(
+            factory,
+            **arguments,
+            basis=parse_basis(self.basis),
+            solver=parse_solver(self.solver),
+            state_basis=None if self.state_basis is None else parse_basis(self.state_basis),
+            epsilon=self.epsilon,
+            stitch_scale=self.stitch_scale,
+            norm=self.norm,
+            skip_init=self.skip_init,
+        )
+
+    def task(self, dataset: Dataset) -> Task:
+        pad, mirror = self.pad, self.mirror
+
+        def augment(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+            return augmented(images, generator, pad=pad, mirror=mirror)
+
+        return Classification(
+            dataset,
+            augment=augment if pad or mirror else None,
+            label_smoothing=self.label_smoothing,
+        )
+
+
+@dataclass(frozen=True)
+class TaggingSetup(Setup):
+    """A tagger of sentences.
+
+    Attributes:
+        data: the name of the treebank.
+        model: continuous_tagger, transformer_tagger or linear_tagger.
+        width: of embeddings and layers.
+        basis: of the weights over depth.
+        solver: of the block.
+        layers: of the discrete transformer.
+        max_length: tokens of a sentence, the rest is cut off.
+        label_smoothing: the share of a target spread over all tags.
+    """
+
+    data: str = "ud-english-ewt"
+    model: str = "continuous_tagger"
+    width: int = 128
+    basis: str = "PiecewiseConstant(1)"
+    solver: str = "Euler(steps=1)"
+    layers: int = 1
+    epsilon: float = 1.0
+    max_length: int = 102
+    label_smoothing: float = 0.0
+
+    def dataset(self, folder: Path | None) -> Dataset:
+        return shortened(load(self.data, folder=folder, max_length=self.max_length), self.samples)
+
+    def make(self, dataset: Dataset) -> nn.Module:
+        if self.model not in models.MODELS:
+            raise nearest(self.model, models.MODELS, "model")
+        arguments: dict[str, Any] = {
+            "vocabulary": len(dataset.forms),
+            "tags": dataset.classes,
+            "width": self.width,
+            "max_length": self.max_length,
+        }
+        factory = models.MODELS[self.model]
+        if self.model == "linear_tagger":
+            return ct.build(factory, **arguments)
+        arguments["mlp"] = self.width
+        if self.model == "transformer_tagger":
+            return ct.build(factory, **arguments, layers=self.layers)
+        return ct.build(
+            factory,
+            **arguments,
+            basis=parse_basis(self.basis),
+            solver=parse_solver(self.solver),
+            epsilon=self.epsilon,
+        )
+
+    def task(self, dataset: Dataset) -> Task:
+        return Classification(dataset, label_smoothing=self.label_smoothing, ignore=0)
+
+
+@dataclass(frozen=True)
+class PointSetup(Setup):
+    """The toy classifier, on points of the plane.
+
+    Attributes:
+        data: moons, circles, annuli or spirals.
+        n: how many points.
+        noise: their standard deviation.
+        dim: of the state.
+        basis: of the weights over depth.
+        solver: of the block.
+    """
+
+    data: str = "circles"
+    n: int = 15_000
+    noise: float = 0.05
+    dim: int = 3
+    basis: str = "PiecewiseConstant(3)"
+    solver: str = "RK4(steps=10)"
+
+    def dataset(self, folder: Path | None) -> Dataset:
+        points = load(self.data, seed=self.training.seed, n=self.n, noise=self.noise)
+        return shortened(points, self.samples)
+
+    def make(self, dataset: Dataset) -> nn.Module:
+        return ct.build(
+            models.continuous_classifier,
+            dim=self.dim,
+            basis=parse_basis(self.basis),
+            solver=parse_solver(self.solver),
+        )
+
+    def task(self, dataset: Dataset) -> Task:
+        return Classification(dataset)
+
+
+SETUPS: dict[str, type[Setup]] = {
+    kind.__name__: kind for kind in (ImageSetup, TaggingSetup, PointSetup)
+}
+
+
+def setup_from_config(config: dict[str, Any]) -> Setup:
+    """The inverse of `Setup.config`."""
+    values = dict(config)
+    kind = SETUPS.get(values.pop("type", None))
+    if kind is None:
+        raise ct.ArgumentError(f"{config.get('type')!r} is no kind of run")
+    values["training"] = Training.from_config(values["training"])
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ct.ArgumentError(f"a run cannot be made from this: {error}") from None
+
+
+def shortened(dataset: Dataset, samples: int | None) -> Dataset:
+    """The first training samples only."""
+    if samples is None or samples >= len(dataset.train):
+        return dataset
+    if samples < 1:
+        raise ct.ArgumentError(f"samples is at least 1, not {samples}")
+    part = Part(dataset.train.inputs[:samples], dataset.train.targets[:samples])
+    return dataclasses.replace(dataset, train=part)
+
+
+def _value(kind: type, name: str, text: str) -> Any:
+    """A text as a value of a field's type."""
+    hint = typing.get_type_hints(kind)[name]
+    options = (
+        typing.get_args(hint)
+        if typing.get_origin(hint) in (types.UnionType, typing.Union)
+        else (hint,)
+    )
+    if text == "none" and type(None) in options:
+        return None
+    for option in options:
+        found = _as(option, text)
+        if found is not None:
+            return found
+    names = " or ".join(getattr(o, "__name__", str(o)) for o in options if o is not type(None))
+    raise ct.ArgumentError(f"{name}={text!r} is not a value of type {names}")
+
+
+def _as(option: Any, text: str) -> Any:
+    if typing.get_origin(option) is Literal:
+        return text if text in typing.get_args(option) else None
+    if option is str:
+        return text
+    if option is bool:
+        return {"true": True, "false": False}.get(text.lower())
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return None
+    if option is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if option is int and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if typing.get_origin(option) is tuple:
+        return tuple(value) if isinstance(value, tuple | list) else (value,)
+    return None
