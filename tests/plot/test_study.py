@@ -539,10 +539,18 @@ def test_long_tokens_are_cut():
     assert figure.axes[0].get_yticklabels()[0].get_text() == "uncharacter…"
 
 
-def test_of_many_depths_a_few_are_shown_from_the_first_to_the_last():
-    depths = [i / 32 for i in range(33)]
-    figure = plot.attention(some_maps(33, 3, 3), depths, words(3))
-    assert [title(ax) for ax in figure.axes] == [f"s = {s:.2f}" for s in (0, 0.25, 0.5, 0.75, 1)]
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (6, [0, 1, 2, 3, 4, 5]),
+        (9, [0, 2, 4, 6, 8]),  # five, so that the gaps are equal
+        (16, [0, 3, 6, 9, 12, 15]),
+        (8, [0, 1, 3, 4, 6, 7]),  # gaps that cannot be equal
+    ],
+)
+def test_of_many_depths_a_few_are_shown_from_the_first_to_the_last(count, shown):
+    figure = plot.attention(some_maps(count, 3, 3), range(count), words(3))
+    assert [title(ax) for ax in figure.axes] == [f"s = {i:.2f}" for i in shown]
 
 
 def test_one_of_several_heads_is_shown():

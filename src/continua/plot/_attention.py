@@ -12,7 +12,7 @@ from ._axes import shortened
 from ._style import Axes, Figure, figure, styled
 
 #: more maps would be too small, more tokens too crowded, longer ones too wide
-MAPS = 5
+MAPS = 6
 TOKENS = 14
 LETTERS = 12
 
@@ -23,9 +23,9 @@ def attention(
 ) -> Figure:
     """The attention within one sentence at several depths, on one colour scale.
 
-    A row is a token, its colours where it looks. Of more than five depths, five are shown, evenly
-    chosen with the first and the last; of more than fourteen tokens, every second or third is
-    written.
+    A row is a token, its colours where it looks. Of more than six depths, four to six are shown,
+    evenly chosen with the first and the last; of more than fourteen tokens, every second or
+    third is written.
 
     Args:
         maps: attention after the softmax, `[S, T, T]`, or `[S, H, T, T]` of H heads.
@@ -48,7 +48,7 @@ def attention(
     if len(tokens) != values.shape[-1]:
         raise ShapeError(f"{len(tokens)} tokens, but maps of {values.shape[-1]}; give each its own")
     chosen = evenly(len(values), MAPS)
-    fig = figure(2.0 + 1.4 * len(chosen), 2.4)
+    fig = figure(2.0 + 1.35 * len(chosen), 2.4)
     grid = fig.subplots(1, len(chosen), sharex=True, sharey=True, squeeze=False)
     top = float(values[chosen].max()) or 1.0
     for ax, i in zip(grid[0], chosen, strict=True):
@@ -113,6 +113,11 @@ def evenly(total: int, count: int) -> list[int]:
     """At most `count` indices of `total`, the first and the last among them."""
     if total <= count:
         return list(range(total))
+    # A few less, if only then all gaps are equal.
+    for fewer in range(count, 3, -1):
+        if (total - 1) % (fewer - 1) == 0:
+            count = fewer
+            break
     return [round(i * (total - 1) / (count - 1)) for i in range(count)]
 
 
@@ -121,8 +126,8 @@ def label_tokens(ax: Axes, tokens: Sequence[str]) -> None:
     places = range(0, len(tokens), -(-len(tokens) // TOKENS))
     words = [shortened(tokens[i], LETTERS) for i in places]
     # A token may be a dollar sign, which is no mathematics here.
-    ax.set_xticks(list(places), words, rotation=90, fontsize=6.5, parse_math=False)
-    ax.set_yticks(list(places), words, fontsize=6.5, parse_math=False)
+    ax.set_xticks(list(places), words, rotation=90, fontsize=6, parse_math=False)
+    ax.set_yticks(list(places), words, fontsize=6, parse_math=False)
     ax.tick_params(labelleft=True, labelbottom=True)
     ax.set_xlabel("attends to", fontsize=9)
     ax.set_ylabel("token", fontsize=9)
