@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import io
 import json as json_format
 import re
@@ -18,11 +19,24 @@ from typing import TYPE_CHECKING, Protocol
 from continua import ContinuaError, __version__
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
     from rich.table import Table
 
-    from continua.recipes import DemoOptions, DemoReport, GradcheckOptions
+    from continua.recipes import (
+        DataOptions,
+        DemoOptions,
+        DemoReport,
+        EvaluateOptions,
+        ExportOptions,
+        GradcheckOptions,
+        ReproduceOptions,
+        SweepOptions,
+        TrainOptions,
+    )
     from continua.train import Progress
+    from continua.transform import Comparison
 
 __all__ = ["main"]
 
@@ -74,29 +88,87 @@ def complain(sentence: str) -> int:
 
 def commands() -> dict[str, Callable[..., Command]]:
     """Every command, by name; here and not above, so that `import continua.cli` needs no extra."""
-    from continua.recipes import DemoOptions, GradcheckOptions
+    from continua import recipes
 
     @dataclasses.dataclass(frozen=True)
-    class Demo(DemoOptions):
-        """Train on handwritten digits, compress, and measure both."""
-
+    class Json:
         json: bool = False
         """Print one JSON object on stdout, and nothing else there."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Demo(Json, recipes.DemoOptions):
+        """Train on handwritten digits, compress, and measure both."""
 
         def __call__(self) -> int:
             return demo(self, self.json)
 
     @dataclasses.dataclass(frozen=True)
-    class Gradcheck(GradcheckOptions):
-        """Check every gradient method on the blocks of a saved model."""
+    class Train(Json, recipes.TrainOptions):
+        """Train a recipe; the same command goes on with a run that stopped."""
 
-        json: bool = False
-        """Print one JSON object on stdout, and nothing else there."""
+        def __call__(self) -> int:
+            return train(self, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Evaluate(Json, recipes.EvaluateOptions):
+        """Measure the model of a run, or one made from it."""
+
+        def __call__(self) -> int:
+            return evaluate(self, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Refine(Json, recipes.RefineOptions):
+        """Write a model with more basis functions and steps, and the same weights over depth."""
+
+        def __call__(self) -> int:
+            return changed(recipes.run_refine(self), self.out, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Compress(Json, recipes.CompressOptions):
+        """Write a smaller model: fewer basis functions or steps, without data or retraining."""
+
+        def __call__(self) -> int:
+            return changed(recipes.run_compress(self), self.out, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Sweep(Json, recipes.SweepOptions):
+        """Measure a trained model in many sizes: a table, figures, and a sentence for each."""
+
+        def __call__(self) -> int:
+            return sweep(self, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Export(Json, recipes.ExportOptions):
+        """Write the model of a run by itself, to be loaded elsewhere."""
+
+        def __call__(self) -> int:
+            return export(self, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Reproduce(Json, recipes.ReproduceOptions):
+        """Run the experiment behind a table or figure, and write a report."""
+
+        def __call__(self) -> int:
+            return reproduce(self, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Data(Json, recipes.DataOptions):
+        """List the data there is, what it costs and where it lies; or get some."""
+
+        def __call__(self) -> int:
+            return data(self, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Gradcheck(Json, recipes.GradcheckOptions):
+        """Check every gradient method on the blocks of a saved model."""
 
         def __call__(self) -> int:
             return gradcheck(self, self.json)
 
-    return {"demo": Demo, "gradcheck": Gradcheck}
+    kinds = (
+        Demo, Train, Evaluate, Refine, Compress, Sweep, Export, Reproduce, Data, Gradcheck,
+    )  # fmt: skip
+    return {kind.__name__.lower(): kind for kind in kinds}
 
 
 # -- options -----------------------------------------------------------------------------------
@@ -112,7 +184,9 @@ def parse(arguments: Sequence[str]) -> Command:
     if not arguments:
         raise ContinuaError(f"say what to do: {names}; `continua --help` tells more")
     if not arguments[0].startswith("-") and arguments[0] not in classes:
-        raise ContinuaError(f"there is no command {arguments[0]!r}; there is: {names}")
+        near = difflib.get_close_matches(arguments[0], list(classes), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there is: {names}"
+        raise ContinuaError(f"there is no command {arguments[0]!r}; {hint}")
     app = SubcommandApp()
     for name, command in classes.items():
         app.command(name=name)(command)
@@ -185,6 +259,163 @@ def plain_lines(now: Progress) -> None:
     if now.done in wanted:
         note = f": {now.note}" if now.note else ""
         print(f"{now.stage} {now.done}/{now.total}{note}", file=sys.stderr, flush=True)
+
+
+# -- runs --------------------------------------------------------------------------------------
+
+
+def train(options: TrainOptions, json: bool) -> int:
+    """Train, and tell what came of it."""
+    from continua.recipes import RECIPES, run_train
+
+    if options.recipe == "list":
+        return list_recipes(json)
+    with progress() as watch:
+        run, result = run_train(options, RECIPES, watch)
+    if json:
+        print(json_format.dumps(result | {"folder": str(run.folder)}))
+        return DONE
+    from continua.recipes import describe_result
+
+    print(describe_result(result))
+    print(f"Everything is in {run.folder}. Next: continua sweep {run.folder}")
+    return DONE
+
+
+def list_recipes(json: bool) -> int:
+    """Every recipe with its scales."""
+    from continua.recipes import RECIPES
+
+    if json:
+        print(
+            json_format.dumps(
+                {r.name: {"about": r.about, "takes": dict(r.takes)} for r in RECIPES.values()}
+            )
+        )
+        return DONE
+    for recipe in RECIPES.values():
+        print(f"{recipe.name}: {recipe.about}")
+        for scale, takes in recipe.takes.items():
+            print(f"  --scale {scale:<7} {takes}")
+    return DONE
+
+
+def evaluate(options: EvaluateOptions, json: bool) -> int:
+    """Measure a model."""
+    from continua.recipes import run_evaluate
+
+    with progress() as watch:
+        found = run_evaluate(options, watch)
+    if json:
+        print(json_format.dumps(found))
+        return DONE
+    print(
+        f"{found['recipe']}: {percent(found['accuracy'])} of the {found['part']} part, "
+        f"{found['samples']:,} samples; loss {found['loss']:.4f}; "
+        f"{found['parameters']:,} parameters"
+    )
+    return DONE
+
+
+def changed(comparison: Comparison, out: Path, json: bool) -> int:
+    """Tell how a model differs from the one it was made of."""
+    if json:
+        before, after = comparison.source.parameters, comparison.target.parameters
+        print(json_format.dumps({"out": str(out), "parameters": [before, after]}))
+        return DONE
+    print(comparison)
+    print(f"Written to {out}. Next: continua evaluate {out}")
+    return DONE
+
+
+def sweep(options: SweepOptions, json: bool) -> int:
+    """Measure many sizes."""
+    from continua.recipes import run_sweep_command
+
+    with progress() as watch:
+        found = run_sweep_command(options, watch)
+    if json:
+        rows = [vars(trial) for trial in (found.source, *found.trials)]
+        print(json_format.dumps({"samples": found.samples, "part": found.part, "trials": rows}))
+        return DONE
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for name in ("basis", "solver", "by"):
+        table.add_column(name, no_wrap=True)
+    for name in ("parameters", "accuracy", "ms"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for trial in (found.source, *found.trials):
+        table.add_row(
+            f"{trial.basis}({trial.size})",
+            f"{trial.scheme} x {trial.steps}",
+            trial.method,
+            f"{trial.parameters:,}",
+            percent(trial.accuracy),
+            "" if trial.milliseconds is None else f"{trial.milliseconds:.1f}",
+            style="bold" if trial is found.source else None,
+        )
+    console.print(table)
+    console.print(
+        f"Accuracy on {found.samples:,} samples of the {found.part} part; ms: median time of "
+        f"{found.batch} samples."
+    )
+    for name, sentence in found.sentences.items():
+        console.print(f"{name}: {sentence}", soft_wrap=True)
+    where = options.out or options.run / "sweep"
+    console.print(f"Table and figures are in {where}.", soft_wrap=True)
+    return DONE
+
+
+def export(options: ExportOptions, json: bool) -> int:
+    """Write a model by itself."""
+    from continua.recipes import run_export
+
+    out = run_export(options)
+    if json:
+        print(json_format.dumps({"out": str(out)}))
+    else:
+        print(f"Written to {out}: continua.load({str(out)!r})")
+    return DONE
+
+
+def reproduce(options: ReproduceOptions, json: bool) -> int:
+    """Run a study."""
+    from continua.recipes import STUDIES, run_reproduce
+
+    if options.study == "list":
+        for name, study in STUDIES.items():
+            print(f"{name}: {study.about}")
+        return DONE
+    with progress() as watch:
+        report = run_reproduce(options, STUDIES, watch)
+    if json:
+        print(json_format.dumps(report.facts))
+    else:
+        print(report.text)
+        print(f"Everything is in {report.folder}")
+    return DONE
+
+
+def data(options: DataOptions, json: bool) -> int:
+    """List data, or get some."""
+    from continua.recipes import run_data
+
+    with progress() as watch:
+        entries = run_data(options, watch)
+    if json:
+        print(json_format.dumps([vars(entry) for entry in entries]))
+        return DONE
+    for entry in entries:
+        sizes = " / ".join(f"{n:,}" for n in entry.sizes)
+        cost = f"download {entry.download_bytes / 1e6:,.1f} MB" if entry.download_bytes else "free"
+        print(f"{entry.name}: {entry.what}")
+        print(f"  {sizes} train / validation / test; {cost}; {entry.licence}")
+        print(f"  {entry.where}")
+    return DONE
 
 
 # -- gradcheck ---------------------------------------------------------------------------------

@@ -3,18 +3,63 @@
 They need the `recipes` extra: `pip install 'continua[recipes]'`.
 """
 
+from ._commands import (
+    CompressOptions,
+    EvaluateOptions,
+    ExportOptions,
+    RefineOptions,
+    SweepOptions,
+    TrainOptions,
+    run_compress,
+    run_evaluate,
+    run_export,
+    run_refine,
+    run_sweep_command,
+    run_train,
+)
 from ._demo import DemoOptions, DemoReport, Row, check_demo, run_demo
 from ._gradcheck import GradcheckOptions, run_gradcheck
 from ._parse import nearest, parse_basis, parse_solver
 from ._recipe import Recipe, find
+from ._reproduce import DataOptions, ReproduceOptions, run_data, run_reproduce
 from ._run import Run
 from ._setup import ImageSetup, PointSetup, Scale, Setup, TaggingSetup
+from ._study import Report, Study, describe_result
+from ._sweep import Grid, Sweep, measure, run_sweep
 from .stateful import RECIPES as _STATEFUL
+from .stateful import STUDIES as _STATEFUL_STUDIES
 
 #: every recipe, by name
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _STATEFUL}
 
+#: every study, by name
+STUDIES: dict[str, Study] = {study.name: study for study in _STATEFUL_STUDIES}
+
 __all__ = [
+    "STUDIES",
+    "DataOptions",
+    "Report",
+    "ReproduceOptions",
+    "Study",
+    "describe_result",
+    "run_data",
+    "run_reproduce",
+    "CompressOptions",
+    "EvaluateOptions",
+    "ExportOptions",
+    "Grid",
+    "RefineOptions",
+    "Sweep",
+    "SweepOptions",
+    "TrainOptions",
+    "measure",
+    "run_compress",
+    "run_evaluate",
+    "run_export",
+    "run_refine",
+    "run_sweep",
+    "run_sweep_command",
+    "run_train",
     "RECIPES",
     "DemoOptions",
     "DemoReport",

@@ -70,7 +70,11 @@ class Run:
         """The run in a folder."""
         if not (folder / RUN).exists():
             raise ct.FileError(f"{folder} is no run folder: it has no {RUN}")
-        found = read_json(folder / RUN)
+        return cls.from_config(folder, read_json(folder / RUN), folder / RUN)
+
+    @classmethod
+    def from_config(cls, folder: Path, found: Any, path: Path) -> Run:
+        """The run that a file describes."""
         try:
             where = found["data_folder"]
             return cls(
@@ -81,7 +85,7 @@ class Run:
                 None if where is None else Path(where),
             )
         except (KeyError, TypeError, ct.ArgumentError) as error:
-            raise ct.FileError(f"{folder / RUN} does not describe a run: {error}") from error
+            raise ct.FileError(f"{path} does not describe a run: {error}") from error
 
     def config(self) -> dict[str, Any]:
         """What `run.json` holds."""
@@ -113,16 +117,20 @@ class Run:
         write_json(self.folder / ENVIRONMENT, environment())
         write_whole(self.folder / "README.txt", README.format(recipe=self.recipe).encode())
 
-    def load(self) -> tuple[data.Dataset, Task]:
+    def load(self, watch: Watch = silent) -> tuple[data.Dataset, Task]:
         """The data and the task."""
-        dataset = self.setup.dataset(self.data_folder)
+
+        def progress(name: str, done: int, total: int) -> None:
+            watch(Progress(f"getting {name}", done, max(total, 1)))
+
+        dataset = self.setup.dataset(self.data_folder, progress)
         return dataset, self.setup.task(dataset)
 
     def train(self, device: str = "auto", watch: Watch = silent) -> tuple[Outcome, dict[str, Any]]:
         """Train, or go on; then measure the chosen model on the test part, once."""
         self.begin()
         watch(Progress("reading", 0, 1, self.setup.config()["data"]))
-        dataset, task = self.load()
+        dataset, task = self.load(watch)
         watch(Progress("reading", 1, 1, dataset.name))
         setup = self.setup
         outcome = fit(
@@ -155,9 +163,12 @@ class Run:
         best = Checkpoints(self.folder).best()
         if best is None:
             raise ct.FileError(f"{self.folder} has no checkpoint yet: train it first")
-        model = ct.load(best)
+        return self.laid_out(ct.load(best))
+
+    def laid_out(self, model: nn.Module) -> nn.Module:
+        """The model in the memory layout in which it was trained, where it is fastest."""
         if self.setup.channels_last:
-            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            return model.to(memory_format=torch.channels_last)  # type: ignore[no-any-return,call-overload]
         return model
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -23,6 +23,8 @@ from continua.train import Classification, Task, Training
 from ._parse import nearest, parse_basis, parse_solver
 
 Scale = Literal["smoke", "laptop", "full"]
+#: told a file, its bytes so far and in all
+Download = Callable[[str, int, int], None] | None
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Setup(ABC):
     channels_last: bool = False
 
     @abstractmethod
-    def dataset(self, folder: Path | None) -> Dataset:
+    def dataset(self, folder: Path | None, progress: Download = None) -> Dataset:
         """The data, read from a folder or from the user's cache."""
 
     @abstractmethod
@@ -114,8 +116,10 @@ class ImageSetup(Setup):
     mirror: bool = False
     label_smoothing: float = 0.0
 
-    def dataset(self, folder: Path | None) -> Dataset:
-        return shortened(load(self.data, folder=folder, seed=self.training.seed), self.samples)
+    def dataset(self, folder: Path | None, progress: Download = None) -> Dataset:
+        return shortened(
+            load(self.data, folder=folder, seed=self.training.seed, progress=progress), self.samples
+        )
 
     def make(self, dataset: Dataset) -> nn.Module:
         if self.model not in models.MODELS:
@@ -180,8 +184,11 @@ class TaggingSetup(Setup):
     max_length: int = 102
     label_smoothing: float = 0.0
 
-    def dataset(self, folder: Path | None) -> Dataset:
-        return shortened(load(self.data, folder=folder, max_length=self.max_length), self.samples)
+    def dataset(self, folder: Path | None, progress: Download = None) -> Dataset:
+        return shortened(
+            load(self.data, folder=folder, max_length=self.max_length, progress=progress),
+            self.samples,
+        )
 
     def make(self, dataset: Dataset) -> nn.Module:
         if self.model not in models.MODELS:
@@ -230,7 +237,7 @@ class PointSetup(Setup):
     basis: str = "PiecewiseConstant(3)"
     solver: str = "RK4(steps=10)"
 
-    def dataset(self, folder: Path | None) -> Dataset:
+    def dataset(self, folder: Path | None, progress: Download = None) -> Dataset:
         points = load(self.data, seed=self.training.seed, n=self.n, noise=self.noise)
         return shortened(points, self.samples)
 

@@ -18,6 +18,7 @@ def evaluate(
     part: PartName = "validation",
     *,
     batch_size: int = 500,
+    limit: int | None = None,
     device: str | torch.device | None = None,
     watch: Watch = silent,
 ) -> dict[str, float]:
@@ -28,12 +29,13 @@ def evaluate(
         task: data and measures.
         part: which part. The test part is for the end: once.
         batch_size: samples at a time; the result does not depend on it.
+        limit: the first so many samples only; None for all.
         device: where to; None for where the model is.
         watch: called after every batch.
     """
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ArgumentError(f"batch_size is a whole number of at least 1, not {batch_size!r}")
-    size = task.size(part)
+    size = task.size(part) if limit is None else min(limit, task.size(part))
     if size == 0:
         raise ArgumentError(f"the {part} part is empty: there is nothing to evaluate on")
     if device is None:

@@ -174,7 +174,6 @@ class _Fit:
 
     def _take(self, model: nn.Module) -> None:
         """Train this model from here on, with a fresh optimizer."""
-        self.accelerator.free_memory()  # it holds on to what it prepared before
         model = self._laid_out(model)
         self.model = model
         self.wrapped = model
@@ -219,11 +218,13 @@ class _Fit:
         if position.batch:
             return
         if position.epoch in training.refine_epochs:
-            self._take(refine(self.model))
+            model = refine(self.model)
         elif position.epoch in training.project_epochs:
-            self._take(halved(self.model))
+            model = halved(self.model)
         else:
             return
+        self.accelerator.free_memory()  # it holds on to the old model and optimizer
+        self._take(model)
         position.best, position.stale = None, 0
         if self.main:
             self.checkpoints.forget_best()
@@ -363,9 +364,9 @@ class _Fit:
         line["seconds"] = round(position.seconds, 2)
         position.finished = self._is_finished()
         self.history.append(line)
-        self._report(line)
         self._write_history()
         self._save(best)
+        self._report(line)
 
     def _is_finished(self) -> bool:
         position, patience = self.position, self.training.patience

@@ -1,0 +1,291 @@
+"""What the commands on runs and models take, and do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+import continua as ct
+from continua.train import PartName, Progress, Watch, evaluate, silent
+from continua.transform import Comparison, blocks
+
+from ._demo import find_device, threads
+from ._model import open_model, save_model
+from ._parse import parse_basis, parse_solver
+from ._recipe import Recipe, find
+from ._run import Run
+from ._setup import Scale
+from ._sweep import Grid, Method, Sweep, run_sweep
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What to train."""
+
+    recipe: tyro.conf.Positional[str]
+    """The name of a recipe, such as stateful/digits; `continua train list` lists them."""
+
+    scale: Scale = "laptop"
+    """smoke: seconds, to see that it works; laptop: two cores; full: the paper's own setting."""
+
+    seed: int = 0
+    """Of the first weights, the order of the data and its augmentation."""
+
+    run_dir: Path | None = None
+    """The folder of the run; one that was begun goes on. By default runs/RECIPE-SCALE-SEED."""
+
+    data: Path | None = None
+    """The folder with the data; by default it is downloaded to the user's cache."""
+
+    set: tuple[str, ...] = ()
+    """Settings to change, as in --set epochs=5 learning_rate=0.05 'basis=Fourier(2)'."""
+
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, mps, ...; auto takes a GPU where there is one."""
+
+    threads: int | None = None
+    """Processor threads; all by default."""
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What to measure."""
+
+    model: tyro.conf.Positional[Path]
+    """A run folder, or the folder of a model made from one."""
+
+    part: PartName = "test"
+    """Of the data."""
+
+    data: Path | None = None
+    """The folder with the data, if it is not where the run found it."""
+
+    batch_size: int = 500
+    """Samples at a time."""
+
+    device: str = "auto"
+    """auto, cpu, cuda, ..."""
+
+
+@dataclass(frozen=True)
+class RefineOptions:
+    """What to refine."""
+
+    model: tyro.conf.Positional[Path]
+    """A run folder, or the folder of a model."""
+
+    out: tyro.conf.Positional[Path]
+    """Where to write the finer model."""
+
+    factor: int = 2
+    """How many times more basis functions and steps."""
+
+
+@dataclass(frozen=True)
+class CompressOptions:
+    """What to compress, and to what."""
+
+    model: tyro.conf.Positional[Path]
+    """A run folder, or the folder of a model."""
+
+    out: tyro.conf.Positional[Path]
+    """Where to write the smaller model."""
+
+    basis: str | None = None
+    """The new basis, as in 'PiecewiseConstant(4)'; by default half of the old one's functions."""
+
+    state_basis: str | None = None
+    """The new basis of the batch-norm statistics; by default the same."""
+
+    solver: str | None = None
+    """The new solver, as in 'RK4(steps=4)'; by default the old one."""
+
+    steps: int | None = None
+    """The new number of steps."""
+
+    method: Method = "project"
+    """How the new coefficients are found."""
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """What to sweep over."""
+
+    run: tyro.conf.Positional[Path]
+    """A run folder."""
+
+    bases: tuple[str, ...] = Grid.bases
+    """Families to write the weights in."""
+
+    sizes: tuple[int, ...] = ()
+    """Numbers of basis functions; by default powers of two up to the model's own."""
+
+    schemes: tuple[str, ...] = Grid.schemes
+    """Solvers."""
+
+    steps: tuple[int, ...] = ()
+    """Their steps; by default powers of two up to twice the model's own."""
+
+    methods: tuple[Method, ...] = Grid.methods
+    """Of the change of basis."""
+
+    product: bool = False
+    """Measure every combination; otherwise sizes at the model's own solver, solvers at its own
+    basis, and each size with as many steps."""
+
+    part: PartName = "test"
+    """Of the data to measure on."""
+
+    samples: int | None = None
+    """The first so many samples of it; all by default."""
+
+    batch: int = 128
+    """Samples of the timing."""
+
+    data: Path | None = None
+    """The folder with the data, if it is not where the run found it."""
+
+    out: Path | None = None
+    """Where to write; by default the folder sweep of the run."""
+
+    threads: int | None = None
+    """Processor threads; all by default."""
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What to export."""
+
+    model: tyro.conf.Positional[Path]
+    """A run folder, or the folder of a model."""
+
+    out: tyro.conf.Positional[Path]
+    """Where to write."""
+
+    format: Literal["safetensors"] = "safetensors"
+    """model.safetensors and config.json, which ct.load reads."""
+
+
+def run_train(
+    options: TrainOptions, recipes: Mapping[str, Recipe], watch: Watch = silent
+) -> tuple[Run, dict[str, Any]]:
+    """Train a recipe, or go on with it; the run and its result."""
+    find_device(options.device)
+    run = find(options.recipe, recipes).run(
+        options.scale,
+        seed=options.seed,
+        folder=options.run_dir,
+        data_folder=options.data,
+        settings=options.set,
+    )
+    with using(options.threads):
+        return run, run.train(options.device, watch)[1]
+
+
+def run_evaluate(options: EvaluateOptions, watch: Watch = silent) -> dict[str, Any]:
+    """The measures of a model."""
+    device = find_device(options.device)
+    model, run = open_model(options.model)
+    if run is None:
+        raise ct.ArgumentError(
+            f"{options.model} does not say which data it belongs to; evaluate a run folder, or a "
+            "model that continua compress, refine or export made from one"
+        )
+    run = moved(run, options.data)
+    watch(Progress("reading", 0, 1))
+    _, task = run.load()
+    watch(Progress("reading", 1, 1))
+    measures = evaluate(
+        model.to(device), task, options.part, batch_size=options.batch_size, watch=watch
+    )
+    return {
+        "recipe": run.recipe,
+        "part": options.part,
+        "samples": task.size(options.part),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        **measures,
+    }
+
+
+def run_refine(options: RefineOptions) -> Comparison:
+    """Write a finer model."""
+    model, run = open_model(options.model)
+    fine = ct.refine(model, options.factor)
+    save_model(fine, options.out, run, verb="refine", factor=options.factor)
+    return ct.compare(model, fine)
+
+
+def run_compress(options: CompressOptions) -> Comparison:
+    """Write a smaller model."""
+    model, run = open_model(options.model)
+    basis: Any = None
+    if options.basis is not None:
+        basis = parse_basis(options.basis)
+    elif options.solver is None and options.steps is None:
+        first = next(iter(blocks(model).values()))
+        old = next(iter(first.expansion.weights.values()))
+        basis = type(old).of_size(max(old.size // 2, 1))
+    small = ct.compress(
+        model,
+        basis,
+        steps=options.steps,
+        solver=None if options.solver is None else parse_solver(options.solver),
+        state_basis=None if options.state_basis is None else parse_basis(options.state_basis),
+        method=options.method,
+    )
+    how = {k: v for k, v in dataclasses.asdict(options).items() if k not in ("model", "out")}
+    save_model(small, options.out, run, verb="compress", **how)
+    return ct.compare(model, small)
+
+
+def run_sweep_command(options: SweepOptions, watch: Watch = silent) -> Sweep:
+    """Sweep over the sizes of a run's model."""
+    run = moved(Run.open(options.run), options.data)
+    grid = Grid(
+        options.bases,
+        options.sizes,
+        options.schemes,
+        options.steps,
+        options.methods,
+        options.product,
+    )
+    with using(options.threads):
+        return run_sweep(
+            run,
+            grid,
+            part=options.part,
+            limit=options.samples,
+            batch=options.batch,
+            folder=options.out,
+            watch=watch,
+        )
+
+
+def run_export(options: ExportOptions) -> Path:
+    """Write the model of a run by itself."""
+    model, run = open_model(options.model)
+    save_model(model, options.out, run, verb="export", format=options.format)
+    return options.out
+
+
+def moved(run: Run, folder: Path | None) -> Run:
+    """The run with its data in another folder."""
+    return run if folder is None else dataclasses.replace(run, data_folder=folder)
+
+
+@contextmanager
+def using(count: int | None) -> Iterator[None]:
+    """Torch with this many threads, if a number is given."""
+    if count is None:
+        yield
+        return
+    if count < 1:
+        raise ct.ArgumentError(f"threads is at least 1, not {count}")
+    with threads(count):
+        yield

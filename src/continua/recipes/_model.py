@@ -1,0 +1,45 @@
+"""Models on disk: the best of a run, or one made from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import continua as ct
+from continua.train import make_folder, read_json, write_json
+
+from ._run import RUN, Run
+
+ORIGIN = "origin.json"
+
+
+def open_model(folder: Path) -> tuple[nn.Module, Run | None]:
+    """The model in a folder, and the run it comes from, if that is known.
+
+    Args:
+        folder: of a run, or of `ct.save`; one that `compress`, `refine` or `export` wrote knows
+            its run.
+    """
+    if not folder.exists():
+        raise ct.FileError(f"there is no folder {folder}")
+    if (folder / RUN).exists():
+        run = Run.open(folder)
+        return run.model(), run
+    model = ct.load(folder)
+    if not (folder / ORIGIN).exists():
+        return model, None
+    run = Run.from_config(folder, read_json(folder / ORIGIN), folder / ORIGIN)
+    return run.laid_out(model), run
+
+
+def save_model(model: nn.Module, folder: Path, run: Run | None, **how: Any) -> None:
+    """Save a model, and beside it where it comes from and how it was made."""
+    if (folder / RUN).exists():
+        raise ct.FileError(f"{folder} is a run folder; choose another for the model")
+    make_folder(folder)
+    ct.save(model.to(memory_format=torch.contiguous_format), folder)  # type: ignore[call-overload]
+    if run is not None:
+        write_json(folder / ORIGIN, run.config() | {"made": how})

@@ -1,0 +1,85 @@
+"""The commands `reproduce` and `data`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from continua.data import Entry, catalogue, load
+from continua.train import Progress, Watch, silent
+
+from ._commands import using
+from ._demo import find_device
+from ._setup import Scale
+from ._study import Circumstances, Report, Study, study_named
+
+
+@dataclass(frozen=True)
+class ReproduceOptions:
+    """Which study."""
+
+    study: tyro.conf.Positional[str]
+    """The name of a study, such as stateful/norms; `continua reproduce list` lists them."""
+
+    scale: Scale = "laptop"
+    """smoke: seconds, to see that it works; laptop: two cores; full: the paper's own setting."""
+
+    seed: int = 0
+    """Of every run."""
+
+    run_dir: Path | None = None
+    """The folder for runs and report; runs in it that were begun go on."""
+
+    data: Path | None = None
+    """The folder with the data; by default it is downloaded to the user's cache."""
+
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, mps, ...; auto takes a GPU where there is one."""
+
+    threads: int | None = None
+    """Processor threads; all by default."""
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Which data."""
+
+    name: tyro.conf.Positional[str] | None = None
+    """Get this one: read it from the folder, or download it; without a name, list all."""
+
+    folder: Path | None = None
+    """Where to look; by default the folder that CONTINUA_DATA names, or the user's cache."""
+
+
+def run_reproduce(
+    options: ReproduceOptions, studies: Mapping[str, Study], watch: Watch = silent
+) -> Report:
+    """Run a study, or go on with it."""
+    find_device(options.device)
+    study = study_named(options.study, studies)
+    name = f"{study.name.replace('/', '-')}-study-{options.scale}-{options.seed}"
+    here = Circumstances(
+        options.run_dir or Path("runs") / name,
+        options.scale,
+        options.seed,
+        options.data,
+        options.device,
+        watch,
+    )
+    with using(options.threads):
+        return study.run(here)
+
+
+def run_data(options: DataOptions, watch: Watch = silent) -> list[Entry]:
+    """The catalogue, or one entry of it after making sure that it is there and whole."""
+    if options.name is None:
+        return catalogue(options.folder)
+
+    def progress(name: str, done: int, total: int) -> None:
+        watch(Progress(f"getting {name}", done, max(total, 1)))
+
+    load(options.name, folder=options.folder, progress=progress)
+    return [entry for entry in catalogue(options.folder) if entry.name == options.name]

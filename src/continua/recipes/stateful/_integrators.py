@@ -1,0 +1,128 @@
+"""Do higher-order integrators help compression? Section 6 of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from continua import plot
+from continua.train import Training
+
+from .._output import write_figure
+from .._recipe import Recipe
+from .._setup import ImageSetup
+from .._study import Circumstances, Study, percent, table
+from .._sweep import Grid, measure
+
+SCHEMES = ("Euler", "Midpoint", "RK4")
+STEPS = (1, 2, 3, 4, 6, 8, 12, 16)
+
+small = Recipe(
+    "stateful/integrators",
+    "a small network with 4 buckets and 4 steps of another scheme each",
+    {
+        "smoke": ImageSetup(
+            data="digits", stages=1, width=8, basis="PiecewiseConstant(4)", epsilon=4.0,
+            samples=128, training=Training(epochs=1, batch_size=64),
+        ),
+        "laptop": ImageSetup(
+            data="mnist", stages=1, width=8, basis="PiecewiseConstant(4)", epsilon=4.0, pad=2,
+            samples=10_000, channels_last=True,
+            training=Training(epochs=6, batch_size=128, warmup=1),
+        ),
+        "full": ImageSetup(
+            data="cifar10", width=16, basis="PiecewiseConstant(4)", epsilon=4.0, pad=4,
+            mirror=True, channels_last=True,
+            training=Training(epochs=60, warmup=5),
+        ),
+    },
+    {"smoke": "seconds", "laptop": "minutes each", "full": "hours; use a GPU"},
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Integrators(Study):
+    """The same network trained with three schemes, then run with every scheme and step count."""
+
+    def perform(self, here: Circumstances) -> tuple[list[str], dict[str, Any]]:
+        panels: dict[str, list[plot.Trial]] = {}
+        rows, compressed = [], []
+        facts: dict[str, Any] = {}
+        samples = 0
+        for scheme in SCHEMES:
+            name = scheme.lower()
+            run, result = here.train(small, name, [f"solver={scheme}(steps=4)"])
+            _, task = run.load()
+            grid = Grid(
+                bases=("PiecewiseConstant", "PiecewiseLinear"),
+                sizes=(1, 2, 3),
+                schemes=SCHEMES,
+                steps=STEPS,
+                methods=("project",),
+            )
+            sweep, _ = measure(
+                run.model(), task, grid, rounds=1, batch=8,
+                channels_last=run.setup.channels_last, watch=here.watch,
+            )  # fmt: skip
+            samples = sweep.samples
+            own = [t for t in sweep.trials if (t.basis, t.size) == ("PiecewiseConstant", 4)]
+            panels[f"trained with {scheme}, 4 steps"] = [sweep.source, *own]
+            spread = {
+                s: [t.accuracy for t in (sweep.source, *own) if t.scheme == s and t.steps >= 4]
+                for s in SCHEMES
+            }
+            rows.append(
+                (
+                    f"{scheme}",
+                    percent(sweep.source.accuracy),
+                    *(f"{percent(min(v))} to {percent(max(v))}" for v in spread.values()),
+                )
+            )
+            sized = {
+                (t.basis, t.size): t.accuracy
+                for t in sweep.trials
+                if (t.scheme, t.steps) == (scheme, 4) and t.size < 4
+            }
+            compressed.append((scheme, *(percent(a) for a in sized.values())))
+            heads = [f"`{basis}({k})`" for basis, k in sized]
+            facts[name] = {
+                "result": result,
+                "trials": [vars(t) for t in (sweep.source, *sweep.trials)],
+            }
+        write_figure(here.folder / "steps.png", plot.convergence(panels, samples=samples))
+        losses = {
+            s: facts[s.lower()]["trials"][0]["accuracy"]
+            - min(
+                t["accuracy"]
+                for t in facts[s.lower()]["trials"]
+                if (t["basis"], t["size"]) == ("PiecewiseConstant", 4) and t["steps"] >= 4
+            )
+            for s in SCHEMES
+        }
+        facts["largest_loss_at_four_steps_or_more"] = losses
+        holds = losses["RK4"] < losses["Euler"]
+        verdict = (
+            "Swapping the scheme, or using more steps, costs a network trained with RK4 at most "
+            f"{100 * losses['RK4']:.2f} points, one trained with Midpoint "
+            f"{100 * losses['Midpoint']:.2f}, and one trained with Euler "
+            f"{100 * losses['Euler']:.2f}. That higher-order training makes a network behave like "
+            f"an ODE {'holds' if holds else 'does not hold'} here."
+        )
+        return [
+            "Accuracy with the scheme it was trained with, and the range over 4 to 16 steps of "
+            "each scheme, without retraining:",
+            table(("trained with", "as trained", *SCHEMES), rows),
+            verdict,
+            plot.describe_convergence(panels),
+            "Fewer basis functions, 4 steps of the scheme it was trained with, by projection:",
+            table(("trained with", *heads), compressed),
+        ], facts
+
+
+STUDIES = (
+    Integrators(
+        "stateful/integrators",
+        "The same network trained with Euler, Midpoint and RK4, then run with every scheme",
+        {"smoke": "seconds", "laptop": "half an hour on two cores"},
+    ),
+)
