@@ -276,8 +276,17 @@ class _Fit:
             mixed(training.seed, NOISE, position.step, self.accelerator.process_index)
         )
         batch = [self._placed(t) for t in self.task.batch("train", index, generator)]
-        with self.accelerator.autocast():
-            loss, tally = self.task.loss(self.wrapped, batch)
+        try:
+            with self.accelerator.autocast():
+                loss, tally = self.task.loss(self.wrapped, batch)
+        except ContinuaError as error:
+            # A block refuses what a diverged layer before it gives; the data are not to blame.
+            if all(bool(torch.isfinite(p).all()) for p in self.model.parameters()):
+                raise
+            raise SolveError(
+                f"the weights are no longer finite at step {position.step}, epoch "
+                f"{position.epoch + 1}: try a lower learning_rate, warmup or clip"
+            ) from error
         value = float(loss.detach())
         if self._any(not math.isfinite(value))[0]:
             raise SolveError(

@@ -1,0 +1,463 @@
+"""The loop: what trains, what is told, and what is refused."""
+
+import dataclasses
+import os
+import random
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import continua as ct
+from continua.data import Part
+from continua.train import (
+    Checkpoints,
+    Classification,
+    Interrupted,
+    Task,
+    evaluate,
+    fit,
+    functions,
+    read_history,
+    silent,
+)
+from continua.train._size import half, halved
+from train.subjects import (
+    Picture,
+    Small,
+    assert_same,
+    course,
+    digits,
+    metrics,
+    points,
+    run,
+    small,
+    task,
+)
+
+
+def parameters(model: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+# -- training ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": "sgd"},
+        {"optimizer": "sgd", "momentum": 0.0},
+        {"optimizer": "sgd", "nesterov": False},
+        {"optimizer": "adam"},
+        {"optimizer": "adamw", "schedule": "one-cycle", "warmup": 1.0},
+        {"optimizer": "adamw", "schedule": "inverse-root", "warmup": 1.0},
+        {"optimizer": "sgd", "precision": "bf16"},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+def test_each_optimizer_learns(tmp_path, options):
+    outcome = run(tmp_path, course(epochs=6, **options))
+    assert outcome.history[-1]["train"]["loss"] < 0.7 * outcome.history[0]["train"]["loss"]
+    assert outcome.history[-1]["validation"]["accuracy"] > 0.8
+    assert all(p.dtype == torch.float32 for p in outcome.model.parameters())
+    assert not outcome.model.training
+    assert bool(torch.isfinite(parameters(outcome.model)).all())
+
+
+def test_images_of_the_embedded_digits(tmp_path):
+    subject = Classification(digits(200))
+    training = course(epochs=2, refine_epochs=(1,), batch_size=20)
+    make = lambda: ct.build(Picture)  # noqa: E731
+    outcome = fit(make, subject, training, tmp_path, device="cpu", channels_last=True)
+    assert [line["functions"] for line in outcome.history] == [1, 2]
+    assert functions(outcome.model) == 2
+
+
+def test_clip_bounds_the_step(tmp_path):
+    options = {"epochs": 1, "epoch_steps": 1, "momentum": 0.0, "weight_decay": 0.0}
+    moved = {}
+    for clip in (None, 1e-3):
+        seen = small_after(tmp_path / str(clip), course(clip=clip, **options))
+        moved[clip] = seen
+    assert moved[1e-3] == pytest.approx(0.05 * 1e-3, rel=1e-3)
+    assert moved[None] > 10 * moved[1e-3]
+
+
+def small_after(folder: Path, training) -> float:
+    """How far the parameters moved."""
+    start = []
+
+    def make():
+        model = small()
+        start.append(parameters(model))
+        return model
+
+    outcome = fit(make, task(), training, folder, device="cpu")
+    return float((parameters(outcome.model) - start[0]).norm())
+
+
+def test_smoothed_training_and_plain_evaluation(tmp_path):
+    subject = task(label_smoothing=0.3)
+    outcome = fit(small, subject, course(epochs=4), tmp_path, device="cpu")
+    plain = evaluate(outcome.model, task())
+    best = max(outcome.history, key=lambda line: line["validation"]["accuracy"])
+    assert plain == pytest.approx(best["validation"])
+
+
+def test_course_of_the_rate_and_the_size(tmp_path):
+    training = course(
+        epochs=5, epoch_steps=2, schedule="step", milestones=(3,), refine_epochs=(1, 2),
+        project_epochs=(4,),
+    )  # fmt: skip
+    outcome = run(tmp_path, training)
+    lines = outcome.history
+    assert [line["functions"] for line in lines] == [1, 2, 4, 4, 2]
+    assert [line["rate"] for line in lines] == pytest.approx([0.05, 0.05, 0.05, 0.005, 0.005])
+    assert [line["step"] for line in lines] == [2, 4, 6, 8, 10]
+    assert outcome.model.block.solver == ct.Euler(steps=2)
+    assert lines == read_history(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("basis", "expected"),
+    [
+        (ct.PiecewiseConstant(8), ct.PiecewiseConstant(4)),
+        (ct.PiecewiseConstant(1), ct.PiecewiseConstant(1)),
+        (ct.PiecewiseLinear(5), ct.PiecewiseLinear(3)),
+        (ct.PiecewiseLinear(2), ct.PiecewiseLinear(1)),
+        (ct.DiscontinuousLinear(2), ct.DiscontinuousLinear(2)),
+        (ct.DiscontinuousLinear(8), ct.DiscontinuousLinear(4)),
+        (ct.Fourier(4, period=2.0), ct.Fourier(2, period=2.0)),
+        (ct.BSpline(6, degree=2), ct.BSpline(4, degree=2)),
+        (ct.Legendre(6), ct.Legendre(3)),
+        (ct.Constant(), ct.Constant()),
+    ],
+)
+def test_half_of_a_basis(basis, expected):
+    assert half(basis) == expected
+
+
+def test_halving_undoes_refining():
+    model = Small(size=2)
+    again = halved(ct.refine(model))
+    assert again.block.solver == model.block.solver
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], value)
+
+
+def test_several_passes_and_a_short_batch(tmp_path):
+    """Every pass is a permutation: after nine batches of four, all 36 samples were seen once."""
+    seen = []
+
+    class Watched(Classification):
+        def batch(self, part, index, generator):
+            if generator is not None:
+                seen.append(index)
+            return super().batch(part, index, generator)
+
+    fit(small, Watched(points()), course(batch_size=4, epochs=2), tmp_path, device="cpu")
+    order = torch.cat(seen)
+    assert sorted(order[:36].tolist()) == sorted(order[36:].tolist()) == list(range(36))
+    assert not torch.equal(order[:36], order[36:])
+
+
+# -- random generators -------------------------------------------------------------------------
+
+
+def test_the_callers_generators_are_left_alone(tmp_path):
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)
+    expected = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    run(tmp_path)
+    run(tmp_path)
+    assert torch.equal(torch.get_rng_state(), expected[0])
+    assert random.getstate() == expected[1]
+    assert np.random.get_state()[1].tolist() == expected[2]
+
+
+def test_the_seed_decides_and_the_callers_generators_do_not(tmp_path):
+    torch.manual_seed(7)
+    run(tmp_path / "one")
+    torch.manual_seed(8)
+    run(tmp_path / "two")
+    run(tmp_path / "three", course(seed=1))
+    assert_same(tmp_path / "one", tmp_path / "two")
+    assert metrics(tmp_path / "one") != metrics(tmp_path / "three")
+
+
+# -- choosing and stopping ---------------------------------------------------------------------
+
+
+class Scripted(Classification):
+    """Its accuracy on the validation part is what the test says."""
+
+    def __init__(self, values):
+        super().__init__(points())
+        self.values = iter(values)
+
+    def loss(self, model, batch):
+        loss, tally = super().loss(model, batch)
+        if not model.training:
+            tally.sums["accuracy"] = next(self.values) * tally.counts["accuracy"]
+        return loss, tally
+
+
+def test_best_and_last(tmp_path):
+    subject = Scripted([0.5, 0.9, 0.7, 0.8])
+    outcome = fit(small, subject, course(epochs=4), tmp_path, device="cpu")
+    assert Checkpoints(tmp_path).best().name == "step-00000008"
+    assert Checkpoints(tmp_path).last().name == "step-00000016"
+    assert outcome.position.best == 0.9
+    assert outcome.position.stale == 2
+    best = ct.load(Checkpoints(tmp_path).best())
+    assert torch.equal(parameters(best), parameters(outcome.model))
+
+
+def test_best_begins_anew_with_another_size(tmp_path):
+    subject = Scripted([0.9, 0.3, 0.2])
+    training = course(epochs=3, refine_epochs=(1,))
+    outcome = fit(small, subject, training, tmp_path, device="cpu")
+    assert Checkpoints(tmp_path).best().name == "step-00000008"
+    assert functions(outcome.model) == 2
+
+
+def test_early_stop(tmp_path):
+    subject = Scripted([0.5, 0.9, 0.8, 0.9])
+    training = course(epochs=9, patience=2)
+    outcome = fit(small, subject, training, tmp_path, device="cpu")
+    assert outcome.position.epoch == 4
+    assert outcome.position.finished
+    again = fit(small, subject, training, tmp_path, device="cpu")
+    assert again.history == outcome.history
+
+
+def test_early_stop_waits_for_a_change_of_size(tmp_path):
+    subject = Scripted([0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
+    training = course(epochs=9, patience=1, refine_epochs=(3,))
+    outcome = fit(small, subject, training, tmp_path, device="cpu")
+    assert outcome.position.epoch == 5  # the first of the new size is its best
+
+
+def test_evaluation_every_so_many_epochs_and_at_the_end(tmp_path):
+    outcome = run(tmp_path, course(epochs=5, evaluate_every=2))
+    assert ["validation" in line for line in outcome.history] == [False, True, False, True, True]
+
+
+def test_without_a_validation_part_the_last_counts(tmp_path):
+    data = points(sizes=(36, 0, 12))
+    outcome = fit(small, Classification(data), course(), tmp_path, device="cpu")
+    last = ct.load(Checkpoints(tmp_path).last())
+    assert torch.equal(parameters(last), parameters(outcome.model))
+
+
+# -- going on ----------------------------------------------------------------------------------
+
+
+def test_finished_run_returns_at_once(tmp_path):
+    first = run(tmp_path)
+
+    def never(*arguments):
+        raise AssertionError("a finished run trains")
+
+    subject = task()
+    subject.loss = never
+    again = fit(small, subject, course(), tmp_path, device="cpu")
+    assert again.position == first.position
+    assert again.history == first.history
+    assert torch.equal(parameters(again.model), parameters(first.model))
+
+
+def test_more_epochs_go_on(tmp_path):
+    run(tmp_path / "one", course(epochs=2))
+    run(tmp_path / "one", course(epochs=4))
+    run(tmp_path / "two", course(epochs=4))
+    assert_same(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"learning_rate": 0.1}, r"a training with learning_rate=0.05, not 0.1; choose another"),
+        ({"refine_epochs": (1,)}, r"refine_epochs=\[\], not \[1\]"),
+        ({"seed": 3}, "seed=0, not 3"),
+    ],
+)
+def test_folder_of_another_course(tmp_path, options, said):
+    run(tmp_path)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(ct.ArgumentError, match=said):
+        run(tmp_path, course(**options))
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_folder_of_another_model_or_data(tmp_path):
+    run(tmp_path)
+    with pytest.raises(ct.ArgumentError, match=r"a model with width=its default, not 8"):
+        fit(lambda: small(width=8), task(), course(), tmp_path, device="cpu")
+    with pytest.raises(ct.ArgumentError, match=r"of train.subjects:Small, not of .*Picture"):
+        fit(lambda: ct.build(Picture), task(), course(), tmp_path, device="cpu")
+    other = Classification(points(sizes=(33, 20, 12)))
+    with pytest.raises(ct.ArgumentError, match="36 samples, not 33"):
+        fit(small, other, course(), tmp_path, device="cpu")
+
+
+# -- Ctrl-C ------------------------------------------------------------------------------------
+
+
+def pressing(*calls: int):
+    """A watcher that sends SIGINT to this process at these calls, from 1."""
+    count = [0]
+
+    def watch(now):
+        count[0] += 1
+        if count[0] in calls:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return watch
+
+
+@pytest.mark.parametrize("call", [1, 4, 5, 6])
+def test_interrupted_run_goes_on(tmp_path, call):
+    before = signal.getsignal(signal.SIGINT)
+    training = course(refine_epochs=(1,))
+    with pytest.raises(Interrupted) as caught:
+        run(tmp_path / "one", training, watch=pressing(call))
+    message = str(caught.value)
+    assert "run the same command again to go on" in message
+    assert str(tmp_path / "one") in message
+    assert signal.getsignal(signal.SIGINT) is before
+    assert Checkpoints(tmp_path / "one").last() is not None
+    run(tmp_path / "one", training)
+    run(tmp_path / "two", training)
+    assert_same(tmp_path / "one", tmp_path / "two")
+
+
+def test_interrupted_between_epochs_of_one_batch(tmp_path):
+    training = course(epochs=5, epoch_steps=1)
+    with pytest.raises(Interrupted, match="epoch 2 of 5, after 1 steps"):
+        run(tmp_path, training, watch=pressing(1))
+
+
+def test_second_interrupt_is_obeyed_at_once(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+
+    def watch(now):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "one", watch=watch)
+    assert signal.getsignal(signal.SIGINT) is before
+    run(tmp_path / "one")
+    run(tmp_path / "two")
+    assert_same(tmp_path / "one", tmp_path / "two")
+
+
+def test_request_to_terminate(tmp_path):
+    def watch(now):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        run(tmp_path, watch=watch)
+
+
+def test_training_in_a_thread(tmp_path):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(run(tmp_path)))
+    thread.start()
+    thread.join()
+    assert found[0].position.finished
+
+
+# -- refusals ----------------------------------------------------------------------------------
+
+
+def linear() -> nn.Module:
+    return ct.build(nn.Linear, in_features=2, out_features=3)
+
+
+def test_loss_that_is_not_finite(tmp_path):
+    data = points()
+    inputs = data.train.inputs.clone()
+    inputs[:] = float("nan")
+    broken = Classification(dataclasses.replace(data, train=Part(inputs, data.train.targets)))
+    with pytest.raises(ct.SolveError, match=r"training loss is nan at step 0, epoch 1: try"):
+        fit(linear, broken, course(), tmp_path / "one", device="cpu")
+    assert Checkpoints(tmp_path / "one").last().name == "step-00000000"
+    with pytest.raises(ct.ArgumentError, match="the input of the block has"):
+        fit(small, broken, course(), tmp_path / "two", device="cpu")
+
+
+def test_weights_that_diverge(tmp_path):
+    with pytest.raises(ct.SolveError, match="try a lower learning_rate"):
+        run(tmp_path, course(learning_rate=1e38, epochs=5))
+
+
+def test_nothing_to_train(tmp_path):
+    empty = Classification(points(sizes=(0, 5, 5)))
+    with pytest.raises(ct.ArgumentError, match="training part is empty"):
+        fit(small, empty, course(), tmp_path, device="cpu")
+
+    def frozen():
+        return small().requires_grad_(False)
+
+    with pytest.raises(ct.ArgumentError, match="no parameter that requires a gradient"):
+        fit(frozen, task(), course(), tmp_path, device="cpu")
+
+
+def test_device_that_is_not_there(tmp_path):
+    with pytest.raises(ct.ArgumentError, match="cannot train on device 'nonsense'"):
+        fit(small, task(), course(), tmp_path, device="nonsense")
+    assert "ACCELERATE_TORCH_DEVICE" not in os.environ
+    run(tmp_path)
+
+
+def test_refining_a_model_without_blocks(tmp_path):
+    with pytest.raises(ct.ArgumentError, match="contains no ODEBlock"):
+        fit(linear, task(), course(refine_epochs=(1,)), tmp_path, device="cpu")
+
+
+def test_damaged_metrics(tmp_path):
+    run(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text('{"epoch": 1, "st')
+    with pytest.raises(ct.FileError, match=r"metrics.jsonl"):
+        run(tmp_path)
+
+
+def test_a_task_of_ones_own(tmp_path):
+    from continua.train import Tally
+
+    class Fit(Task):
+        def size(self, part):
+            return 16 if part == "train" else 4
+
+        def batch(self, part, index, generator):
+            x = index.float()[:, None] / 16
+            return torch.cat([x, x], 1), 2 * x
+
+        def loss(self, model, batch):
+            value = (model(batch[0]) - batch[1]).square().mean()
+            tally = Tally()
+            tally.add("loss", float(value.detach()) * len(batch[1]), len(batch[1]))
+            return value, tally
+
+    make = lambda: ct.build(nn.Linear, in_features=2, out_features=1)  # noqa: E731
+    outcome = fit(make, Fit(), course(epochs=3), tmp_path, device="cpu", watch=silent)
+    assert outcome.position.best == min(line["validation"]["loss"] for line in outcome.history)
+
+
+def test_tensorboard(tmp_path):
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError:
+        with pytest.raises(ct.ArgumentError, match="needs the package tensorboard"):
+            run(tmp_path, course(tensorboard=True))
+    else:
+        run(tmp_path, course(tensorboard=True))
+        assert list((tmp_path / "tensorboard").iterdir())
