@@ -37,6 +37,8 @@ COURSES = {
         "precision": "bf16",
         "refine_epochs": [2],
     },
+    # The scale of the gradients is part of the state, too.
+    "fp16": {"epochs": 2, "epoch_steps": 3, "precision": "fp16", "checkpoint_minutes": 1e-9},
     # Images, kernels channel by channel.
     "pictures": {"epochs": 2, "epoch_steps": 3, "refine_epochs": [1], "checkpoint_minutes": 1e-9},
 }

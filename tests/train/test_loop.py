@@ -57,6 +57,7 @@ def parameters(model: nn.Module) -> torch.Tensor:
         {"optimizer": "adamw", "schedule": "one-cycle", "warmup": 1.0},
         {"optimizer": "adamw", "schedule": "inverse-root", "warmup": 1.0},
         {"optimizer": "sgd", "precision": "bf16"},
+        {"optimizer": "adam", "precision": "fp16"},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )
@@ -428,6 +429,11 @@ def test_damaged_metrics(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"epoch": 1, "st')
     with pytest.raises(ct.FileError, match=r"metrics.jsonl"):
         run(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text("[1]\n")
+    with pytest.raises(ct.FileError, match=r"metrics.jsonl.*remove it to go on without"):
+        run(tmp_path)
+    (tmp_path / "metrics.jsonl").unlink()
+    assert run(tmp_path).position.finished
 
 
 def test_a_task_of_ones_own(tmp_path):

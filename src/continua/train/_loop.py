@@ -79,7 +79,7 @@ def fit(
 
     Args:
         make: makes the model to start from, by `continua.build` so that it can be saved. The
-            seed is set before.
+            seed is set before. Also called to go on, to see that the folder is of this model.
         task: data, loss and measures.
         training: the course.
         folder: of the run.
@@ -449,9 +449,14 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise FileError(f"{path} cannot be read: {error}") from error
+        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
+        if not all(isinstance(line["step"], int) for line in lines):
+            raise ValueError("a step is not a number")
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise FileError(
+            f"{path} cannot be read ({error}); remove it to go on without the measures so far"
+        ) from error
+    return lines
 
 
 def _board(folder: Path, step: int) -> Any:
