@@ -1,5 +1,6 @@
 """Settings of the tests of training."""
 
+import gc
 import os
 
 import pytest
@@ -14,3 +15,11 @@ def quick(monkeypatch):
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frozen():
+    """Accelerate collects garbage at each change of size: not all of torch every time."""
+    gc.freeze()
+    yield
+    gc.unfreeze()

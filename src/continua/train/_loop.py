@@ -71,7 +71,8 @@ def fit(
     Everything is written to the folder: a line of measures per epoch, and checkpoints from which
     the same call goes on, on the CPU to the same bits. Ctrl-C, or the signal that ends a job,
     finishes the batch, saves, and raises `Interrupted`. A training that is finished is only read.
-    On several processes, started with `accelerate launch`, each takes its share of every batch.
+    On several processes, started with `accelerate launch` or, on the CPU, with `torchrun`, each
+    takes its share of every batch.
     The caller's random generators are left as they were.
 
     A folder goes on only with the model and the course that it began with; `epochs`,
