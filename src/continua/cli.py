@@ -13,6 +13,7 @@ import io
 import json as json_format
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -226,7 +227,7 @@ def one_sentence(message: str) -> str:
 def progress() -> Iterator[Callable[[Progress], None]]:
     """Something to hand to a recipe: a bar on a terminal, plain lines elsewhere, on stderr."""
     if not sys.stderr.isatty():
-        yield plain_lines
+        yield PlainLines()
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -251,14 +252,24 @@ def progress() -> Iterator[Callable[[Progress], None]]:
         yield update
 
 
-def plain_lines(now: Progress) -> None:
-    """About ten lines of a stage that has something to say, one of any other."""
-    wanted = {now.total}
-    if now.note:
-        wanted |= {1, *range(0, now.total, max(now.total // 10, 1))}
-    if now.done in wanted:
-        note = f": {now.note}" if now.note else ""
-        print(f"{now.stage} {now.done}/{now.total}{note}", file=sys.stderr, flush=True)
+class PlainLines:
+    """About ten lines of a stage that has something to say, one of any other, one a minute."""
+
+    def __init__(self) -> None:
+        self.told: tuple[str, int] | None = None
+        self.at = 0.0
+
+    def __call__(self, now: Progress) -> None:
+        wanted = {now.total}
+        if now.note:
+            wanted |= {1, *range(0, now.total, max(now.total // 10, 1))}
+        here, clock_time = (now.stage, now.done), time.monotonic()
+        fresh = here != self.told and now.done in wanted
+        slow = bool(now.note) and clock_time - self.at > 60
+        if fresh or slow:
+            self.told, self.at = here, clock_time
+            note = f": {now.note}" if now.note else ""
+            print(f"{now.stage} {now.done}/{now.total}{note}", file=sys.stderr, flush=True)
 
 
 # -- runs --------------------------------------------------------------------------------------
@@ -343,7 +354,7 @@ def sweep(options: SweepOptions, json: bool) -> int:
     from rich.table import Table
 
     console = Console(highlight=False)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("basis", "solver", "by"):
         table.add_column(name, no_wrap=True)
     for name in ("parameters", "accuracy", "ms"):

@@ -47,7 +47,7 @@ class ReproduceOptions:
 class DataOptions:
     """Which data."""
 
-    name: tyro.conf.Positional[str] | None = None
+    name: tyro.conf.Positional[str | None] = None
     """Get this one: read it from the folder, or download it; without a name, list all."""
 
     folder: Path | None = None

@@ -1,0 +1,256 @@
+"""Runs from the first step to the sweep, through the command."""
+
+import csv
+import json
+import shutil
+
+import pytest
+import torch
+
+import continua as ct
+from continua import cli
+from continua.recipes import RECIPES, STUDIES, Run, parse_basis, parse_solver
+from continua.recipes._setup import setup_from_config
+
+SETTINGS = ("--scale", "smoke", "--device", "cpu", "--threads", "1")
+
+
+def run(capsys, *arguments):
+    code = cli.run([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    assert cli.run(["train", "stateful/digits", *SETTINGS, "--run-dir", str(folder)]) == 0
+    return folder
+
+
+# -- names and settings ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_every_recipe_at_every_scale_is_a_value(recipe):
+    assert recipe.scales.keys() == recipe.takes.keys()
+    for scale in recipe.scales:
+        made = recipe.run(scale, seed=3)
+        assert setup_from_config(json.loads(json.dumps(made.setup.config()))) == made.setup
+        assert made.setup.training.seed == 3
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_has_its_own_name(name):
+    assert STUDIES[name].name == name
+    assert STUDIES[name].about
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("PiecewiseConstant(4)", ct.PiecewiseConstant(4)),
+        ("Fourier(2, period=2.0)", ct.Fourier(2, period=2.0)),
+        ("Constant", ct.Constant()),
+    ],
+)
+def test_bases_as_text(text, expected):
+    assert parse_basis(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["PiecewiseConstnat(4)", "__import__('os')", "Fourier(", "Fourier(1)(2)", "4", "a.b(1)"]
+)
+def test_text_that_is_no_basis(text):
+    with pytest.raises(ct.ArgumentError):
+        parse_basis(text)
+
+
+def test_solvers_as_text():
+    assert parse_solver("RK4(steps=8)") == ct.RK4(steps=8)
+    with pytest.raises(ct.ArgumentError, match="did you mean 'Dopri5'"):
+        parse_solver("Dopr5(rtol=1e-3)")
+
+
+def test_settings():
+    setup = (
+        RECIPES["stateful/digits"]
+        .run(
+            "smoke",
+            settings=(
+                "epochs=7", "training.learning_rate=1", "basis=Fourier(2)", "samples=none",
+                "refine_epochs=(2, 3)", "schedule=step", "mirror=true", "milestones=4",
+            ),
+        )
+        .setup
+    )  # fmt: skip
+    assert (setup.training.epochs, setup.training.learning_rate) == (7, 1.0)
+    assert (setup.basis, setup.samples, setup.mirror) == ("Fourier(2)", None, True)
+    assert setup.training.refine_epochs == (2, 3)
+    assert (setup.training.schedule, setup.training.milestones) == ("step", (4,))
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("epoch=3", "did you mean 'epochs'"),
+        ("epochs", "name=value"),
+        ("epochs=three", "is not a value of type int"),
+        ("epochs=0", "at least 1"),
+        ("schedule=cosin", "is not a value"),
+        ("learning_rate=-1", "positive"),
+    ],
+)
+def test_settings_that_cannot_be(setting, message, capsys, tmp_path):
+    code, out, err = run(
+        capsys, "train", "stateful/digits", *SETTINGS, "--run-dir", tmp_path / "a", "--set", setting
+    )
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "a").exists()
+
+
+# -- a run -------------------------------------------------------------------------------------
+
+
+def test_a_run_folder_explains_itself(trained):
+    names = {path.name for path in trained.iterdir()}
+    assert names >= {
+        "run.json", "environment.json", "metrics.jsonl", "checkpoints", "result.json", "README.txt",
+    }  # fmt: skip
+    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2, 3, 4]
+    assert [line["functions"] for line in lines] == [1, 2, 4, 4]
+    assert json.loads((trained / "result.json").read_text())["test_samples"] == 450
+
+
+def test_the_same_command_again_changes_nothing(trained, capsys):
+    before = (trained / "result.json").read_bytes()
+    code, out, _ = run(
+        capsys, "train", "stateful/digits", *SETTINGS, "--run-dir", trained, "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["epochs"] == 4
+    assert (trained / "result.json").read_bytes() == before
+
+
+def test_a_folder_of_another_run_is_refused(trained, capsys, tmp_path):
+    for arguments, message in (
+        (("stateful/digits", "--seed", "1"), "with seed=0 where this one has 1"),
+        (("stateful/circles",), "holds another run, stateful/digits"),
+    ):
+        code, _, err = run(capsys, "train", *arguments, *SETTINGS, "--run-dir", trained)
+        assert code == 2
+        assert message in err
+    (tmp_path / "notes.txt").write_text("mine")
+    code, _, err = run(capsys, "train", "stateful/digits", *SETTINGS, "--run-dir", tmp_path)
+    assert code == 2
+    assert "is not empty and holds no run" in err
+
+
+def test_evaluate_agrees_with_the_result(trained, capsys):
+    code, out, _ = run(capsys, "evaluate", trained, "--json", "--device", "cpu")
+    assert code == 0
+    result = json.loads((trained / "result.json").read_text())
+    assert json.loads(out)["accuracy"] == result["test"]["accuracy"]
+
+
+def test_compress_refine_and_export(trained, capsys, tmp_path):
+    code, out, _ = run(capsys, "compress", trained, tmp_path / "half")
+    assert code == 0
+    assert "PiecewiseConstant(2)" in out
+    code, out, _ = run(capsys, "evaluate", tmp_path / "half", "--device", "cpu")
+    assert code == 0
+    assert "450 samples" in out
+    code, out, _ = run(
+        capsys, "compress", trained, tmp_path / "rk", "--solver", "RK4(steps=2)", "--basis",
+        "Chebyshev(3)", "--method", "interpolate",
+    )  # fmt: skip
+    assert code == 0
+    assert "Chebyshev(3)" in out
+    assert run(capsys, "refine", trained, tmp_path / "fine")[0] == 0
+    assert run(capsys, "export", trained, tmp_path / "plain")[0] == 0
+    model = ct.load(tmp_path / "plain")
+    x = torch.randn(2, 1, 8, 8)
+    torch.testing.assert_close(model(x), Run.open(trained).model()(x))
+
+
+def test_a_sweep(trained, capsys):
+    code, out, _ = run(capsys, "sweep", trained, "--threads", 1)
+    assert code == 0
+    table = (trained / "sweep" / "trials.csv").read_text()
+    rows = list(csv.DictReader(table.splitlines()))
+    assert rows[0]["method"] == "source"
+    result = json.loads((trained / "result.json").read_text())
+    assert float(rows[0]["accuracy"]) == result["test"]["accuracy"]
+    kinds = {(r["basis"], r["size"], r["method"]) for r in rows}
+    for basis in ("PiecewiseConstant", "PiecewiseLinear"):
+        for method in ("project", "interpolate"):
+            assert {(basis, "1", method), (basis, "2", method)} <= kinds
+    assert len({tuple(r.values())[:5] for r in rows}) == len(rows)
+    for name in ("accuracy.png", "steps.png", "latency.png", "weights.png", "state.png"):
+        assert (trained / "sweep" / name).stat().st_size > 5000
+    assert "parameters" in (trained / "sweep" / "summary.md").read_text()
+    assert "accuracy.png" in out
+
+
+def test_a_sweep_over_every_combination(trained, capsys, tmp_path):
+    code, out, _ = run(
+        capsys, "sweep", trained, "--product", "--bases", "Legendre", "--sizes", 1, 2, "--schemes",
+        "Heun", "--steps", 1, 3, "--methods", "project", "--samples", 50, "--out", tmp_path / "s",
+        "--part", "validation", "--json",
+    )  # fmt: skip
+    assert code == 0
+    found = json.loads(out)
+    assert found["samples"] == 50
+    assert len(found["trials"]) == 1 + 4
+
+
+def test_a_cut_checkpoint_is_named(trained, capsys, tmp_path):
+    damaged = tmp_path / "run"
+    shutil.copytree(trained, damaged)
+    for weights in damaged.glob("checkpoints/*/model.safetensors"):
+        weights.write_bytes(weights.read_bytes()[:100])
+    for command in ("evaluate", "sweep"):
+        code, _, err = run(capsys, command, damaged)
+        assert code == 2
+        assert "model.safetensors" in err
+        assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "stateful/digit"], "did you mean 'stateful/digits'"),
+        (["reproduce", "stateful/norm"], "did you mean 'stateful/norms'"),
+        (["sweep", "nowhere"], "no run folder"),
+        (["evaluate", "nowhere"], "no folder"),
+        (["data", "mnits"], "did you mean"),
+        (["train", "stateful/cifar100", "--scale", "laptop"], "has no scale 'laptop'"),
+    ],
+)
+def test_mistakes(arguments, message, capsys):
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_lists(capsys):
+    assert "stateful/ewt" in run(capsys, "train", "list")[1]
+    assert "stateful/integrators" in run(capsys, "reproduce", "list")[1]
+    listing = run(capsys, "data")[1]
+    assert "cifar10" in listing
+    assert "embedded" in listing
+
+
+@pytest.mark.parametrize("name", ["stateful/digits", "stateful/integrators", "stateful/norms"])
+def test_studies_at_smoke_scale(name, capsys, tmp_path):
+    code, out, _ = run(capsys, "reproduce", name, *SETTINGS, "--run-dir", tmp_path)
+    assert code == 0
+    report = (tmp_path / "report.md").read_text()
+    assert f"continua reproduce {name} --scale smoke --seed 0" in report
+    assert "|---|" in report
+    assert json.loads((tmp_path / "report.json").read_text())["scale"] == "smoke"
+    assert report in out
