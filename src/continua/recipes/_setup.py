@@ -214,7 +214,7 @@ class TaggingSetup(Setup):
         )
 
     def task(self, dataset: Dataset) -> Task:
-        return Classification(dataset, label_smoothing=self.label_smoothing, ignore=0)
+        return Classification(dataset, label_smoothing=self.label_smoothing, ignore=0, trim=True)
 
 
 @dataclass(frozen=True)

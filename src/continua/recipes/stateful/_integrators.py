@@ -27,8 +27,8 @@ small = Recipe(
         ),
         "laptop": ImageSetup(
             data="mnist", stages=1, width=8, basis="PiecewiseConstant(4)", epsilon=4.0, pad=2,
-            samples=10_000, channels_last=True,
-            training=Training(epochs=6, batch_size=128, warmup=1),
+            samples=6_000, channels_last=True,
+            training=Training(epochs=5, batch_size=128, warmup=1),
         ),
         "full": ImageSetup(
             data="cifar10", width=16, basis="PiecewiseConstant(4)", epsilon=4.0, pad=4,

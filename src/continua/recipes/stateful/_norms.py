@@ -32,7 +32,7 @@ small = Recipe(
         "laptop": ImageSetup(
             data="cifar10", stages=2, basis="PiecewiseConstant(4)", epsilon=4.0, pad=4,
             mirror=True, solver="Euler(steps=4)", samples=10_000, channels_last=True,
-            training=Training(epochs=8, warmup=1, clip=5.0),
+            training=Training(epochs=6, warmup=1, clip=5.0),
         ),
         "full": ImageSetup(
             data="cifar10", basis="PiecewiseConstant(8)", epsilon=8.0, pad=4, mirror=True,

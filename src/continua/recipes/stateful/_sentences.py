@@ -26,7 +26,7 @@ PAPER = Training(
 )
 SMOKE = replace(PAPER, epochs=3, epoch_steps=10, warmup=1, refine_epochs=(1, 2), learning_rate=1e-3)
 LAPTOP = replace(
-    PAPER, epochs=12, epoch_steps=150, warmup=2, refine_epochs=(1, 2, 3, 4), learning_rate=2e-3,
+    PAPER, epochs=10, epoch_steps=100, warmup=1, refine_epochs=(1, 2, 3, 4), learning_rate=2e-3,
     schedule="cosine",
 )  # fmt: skip
 TAKES: dict[Scale, str] = {
