@@ -290,7 +290,8 @@ def _written(
     if timed:
         figures["latency.png"] = plot.latency(source, timed, batch=sweep.batch)
         sentences["latency.png"] = plot.describe_latency(source, timed)
-    figures |= _over_depth(source, sized, models)
+    for name, (figure, sentence) in _over_depth(source, sized, models).items():
+        figures[name], sentences[name] = figure, sentence
     if isinstance(models[source], Tagger):
         figure, sentence = _attention(models[source], run, dataset)
         figures["attention.png"], sentences["attention.png"] = figure, sentence
@@ -326,23 +327,35 @@ def _table(trials: Sequence[Trial]) -> str:
 
 def _over_depth(
     source: Trial, sized: Sequence[Trial], models: dict[Trial, nn.Module]
-) -> dict[str, plot.Figure]:
-    """Weights and state over depth, of the source and of its half-sized versions."""
+) -> dict[str, tuple[plot.Figure, str]]:
+    """Weights and state of the last block over depth, of the source and at half its size."""
     half = [t for t in sized if t.method == "project" and t.size == max(source.size // 2, 1)][:3]
-    last = list(blocks(models[source]))[-1]
-
-    def block_of(model: nn.Module) -> ct.ODEBlock:
-        return blocks(model)[last]
-
-    main = block_of(models[source])
-    if main.expansion.weights and source.size > 1:
-        shown = {f"{t.basis}({t.size})": block_of(models[t]) for t in half}
-        label = f"{source.basis}({source.size}), trained"
-        figures = {"weights.png": plot.weights(main, shown, label=label)}
-        if main.expansion.state:
-            figures["state.png"] = plot.state(main, shown, label=label)
-        return figures
-    return {}
+    main = blocks(models[source])
+    last = list(main)[-1]
+    if not main[last].expansion.weights or source.size == 1:
+        return {}
+    label = f"{source.basis}({source.size}), trained"
+    shown = {f"{t.basis}({t.size})": blocks(models[t])[last] for t in half}
+    drawn = {"weights.png": ("weight", plot.weights(main[last], shown, label=label))}
+    if main[last].expansion.state:
+        drawn["state.png"] = ("state", plot.state(main[last], shown, label=label))
+    changes = {f"{t.basis}({t.size})": ct.compare(models[source], models[t]).tensors for t in half}
+    out = {}
+    for name, (kind, figure) in drawn.items():
+        told = []
+        for basis, tensors in changes.items():
+            errors = [change.error for change in tensors if change.kind == kind]
+            told.append(
+                f"{100 * statistics.mean(errors):.2g} % on average and {100 * max(errors):.2g} % "
+                f"at most in {basis}"
+            )
+        what = "weights" if kind == "weight" else "batch-norm statistics"
+        sentence = (
+            f"Written at half the size, the {what} over depth change by {'; '.join(told)} "
+            "(relative L2 norm per tensor)."
+        )
+        out[name] = (figure, sentence if told else f"The {what} over depth, as trained.")
+    return out
 
 
 def _attention(model: nn.Module, run: Run, dataset: Any) -> tuple[plot.Figure, str]:
