@@ -20,7 +20,16 @@ from .basis import (
     projection,
 )
 from .block import ODEBlock
-from .field import Field
+from .field import (
+    DataControl,
+    DepthConcat,
+    Field,
+    HigherOrder,
+    InputLayer,
+    Path,
+    SelectiveSecondOrder,
+    ZeroAugment,
+)
 from .gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible
 from .solve import (
     RK4,
@@ -54,6 +63,13 @@ from .transform import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "DataControl",
+    "DepthConcat",
+    "HigherOrder",
+    "InputLayer",
+    "Path",
+    "SelectiveSecondOrder",
+    "ZeroAugment",
     "Tsit5",
     "Status",
     "SolveError",

@@ -18,6 +18,7 @@ from continua.field import (
     BasisChoice,
     Expansion,
     Init,
+    Path,
     Sampling,
     autocasting,
     copied,
@@ -30,6 +31,7 @@ from continua.field import (
 from continua.gradient import Backprop, Gradient
 from continua.solve import (
     RK4,
+    RungeKutta,
     Solution,
     Solver,
     Span,
@@ -133,17 +135,20 @@ class ODEBlock(nn.Module):
 
     # -- what a user calls ---------------------------------------------------------------------
 
-    def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, x: Any, *args: Any, control: Any = None, **kwargs: Any) -> Any:
         """The state at the end of the span.
 
         Args:
             x: the state at its start: a tensor of any shape, or a tuple or dictionary of tensors.
             args: further arguments, handed to the field at every evaluation.
+            control: what a `Field` sees as the input x, a tensor or a `Path`; the state at the
+                start by default.
             kwargs: further arguments, handed to the field at every evaluation.
         """
         leaves, structure = self._checked_input(x)
         plan = self._plan_of(self.span)
-        dynamics = self._dynamics(leaves[0], x, structure, args, kwargs, plan, None)
+        seen = self._checked_control(x, control, self.span)
+        dynamics = self._dynamics(leaves[0], seen, structure, args, kwargs, plan, None)
         trajectory = self._run(dynamics, leaves, self.span, ())
         if trajectory.status is not Status.SUCCESS:
             raise SolveError(explain(trajectory, self.solver))
@@ -192,7 +197,7 @@ class ODEBlock(nn.Module):
             batch = first.shape[:1]
             leaves = (*leaves, torch.zeros(batch, dtype=real(first.dtype), device=first.device))
         plan = self._plan_of(values)
-        seen = x if control is None else control
+        seen = self._checked_control(x, control, values)
         dynamics = self._dynamics(leaves[0], seen, structure, args, kwargs, plan, running_cost)
         leaves = self._with_end(dynamics, leaves, ends, values, at_end=False)
         trajectory = self._run(dynamics, leaves, values, where)
@@ -375,6 +380,8 @@ class ODEBlock(nn.Module):
         cost: RunningCost | None,
     ) -> BlockDynamics:
         device = self._reference().device
+        if isinstance(x, Path) and not isinstance(self.solver, RungeKutta):
+            plan = None  # a reversible method has further stages where the signal jumps
 
         def place(basis: Basis, sampling: Sampling) -> Sampling:
             return sampling.placed(self._dtypes[basis], device)
@@ -385,7 +392,7 @@ class ODEBlock(nn.Module):
             plan,
             lambda stage: self._point(stage.depth, stage.side),
             place,
-            tuple(self._breaks),
+            (*self._breaks, *x.breakpoints) if isinstance(x, Path) else tuple(self._breaks),
             abs(self.span[1] - self.span[0]),
             like,
             x,
@@ -448,6 +455,12 @@ class ODEBlock(nn.Module):
             reading = dynamics.read([Stage(s, side)])
         names = [name for name in self.expansion.weights if tensor(self.field, name).requires_grad]
         return dict(zip(names, reading.leaves, strict=False)), f
+
+    def _checked_control(self, x: Any, control: Any, span: Span) -> Any:
+        """What a field sees as its input."""
+        if isinstance(control, Path):
+            control.check(span)
+        return x if control is None else control
 
     def _checked_input(self, x: Any) -> tuple[State, Any]:
         """The leaves of the state and its structure, None for a single tensor."""

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError, ContinuaError, ModuleError, ShapeError, SolveError
 from continua.basis import Basis, Point
-from continua.field import Binding, Expansion, Field, Frame, Sampling, real, tensor
+from continua.field import Binding, Expansion, Field, Frame, Path, Sampling, real, tensor
 from continua.solve import Dynamics, Evaluate, Reading, Stage, State
 
 RunningCost = Callable[..., Tensor]
@@ -171,7 +171,11 @@ class BlockDynamics(Dynamics):
         if plan is None:
             return self.at(stages())
         self._frame = self._binding.frame(plan.samplings, plan.points, plan.inverses)
-        depths = self._depths(plan.depths) if self._reads_depth else ()
+        depths: Sequence[Tensor] = ()
+        if isinstance(self._x, Path):
+            depths = self._sided(plan.stages)
+        elif self._reads_depth:
+            depths = self._depths(plan.depths)
         return self._evaluations(self._frame, depths)
 
     def degree(self, width: float) -> int:
@@ -221,7 +225,9 @@ class BlockDynamics(Dynamics):
         points = [self._point(stage) for stage in stages]
         samplings = {basis: self._place(basis, Sampling.of(basis, points)) for basis in self._bases}
         depths: Sequence[Tensor] = ()
-        if self._reads_depth:
+        if isinstance(self._x, Path):
+            depths = self._sided(stages)
+        elif self._reads_depth:
             values = [float(stage.depth) for stage in stages]
             depths = self._depths(torch.tensor(values, dtype=torch.float64))
         return self._binding.frame(samplings, points, None, leaves), depths
@@ -229,6 +235,18 @@ class BlockDynamics(Dynamics):
     def _depths(self, values: Tensor) -> Sequence[Tensor]:
         """The depths of the stages one by one, in the precision of the state."""
         return values.to(self._like.device, real(self._like.dtype)).unbind(0)
+
+    def _sided(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
+        """The depths, each on its own side of a jump of the signal when rounded."""
+        exact = torch.tensor([float(stage.depth) for stage in stages], dtype=torch.float64)
+        depths = exact.to(real(self._like.dtype))
+        for i, stage in enumerate(stages):
+            if float(exact[i]) in self.breakpoints:
+                if stage.side == "left" and depths[i] >= exact[i]:
+                    depths[i] = torch.nextafter(depths[i], depths[i] - 1)
+                elif stage.side == "right" and depths[i] < exact[i]:
+                    depths[i] = torch.nextafter(depths[i], depths[i] + 1)
+        return depths.to(self._like.device).unbind(0)
 
     @property
     def _reads_depth(self) -> bool:

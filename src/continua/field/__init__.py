@@ -1,9 +1,13 @@
 """Fields: any module as a function of depth."""
 
+from ._augment import InputLayer, ZeroAugment
 from ._binding import Binding, Frame, values_at
+from ._control import DataControl, DepthConcat, evaluated
 from ._expansion import BasisChoice, Expansion, expand, non_negative
 from ._field import Field
 from ._initial import Init
+from ._order import HigherOrder, SelectiveSecondOrder
+from ._path import Path
 from ._patterns import choose, listed
 from ._sampling import Sampling, autocasting, contract
 from ._tensors import copied, put, real, tensor
@@ -11,15 +15,23 @@ from ._tensors import copied, put, real, tensor
 __all__ = [
     "BasisChoice",
     "Binding",
+    "DataControl",
+    "DepthConcat",
     "Expansion",
     "Field",
     "Frame",
+    "HigherOrder",
     "Init",
+    "InputLayer",
+    "Path",
     "Sampling",
+    "SelectiveSecondOrder",
+    "ZeroAugment",
     "autocasting",
     "choose",
     "contract",
     "copied",
+    "evaluated",
     "expand",
     "listed",
     "non_negative",

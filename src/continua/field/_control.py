@@ -1,0 +1,130 @@
+"""Fields that read more than the state."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from continua._errors import ArgumentError, ShapeError
+
+from ._field import Field
+from ._path import Path
+
+How = Literal["concat", "add"]
+
+
+def evaluated(module: nn.Module, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+    """A module or a field at depth, state and input, whichever of them it takes."""
+    given = (s, z, x) if isinstance(module, Field) else (z,)
+    out: Tensor = module(*given, *args, **kwargs)
+    return out
+
+
+class DepthConcat(Field):
+    r"""A field that is told the depth as one more channel.
+
+    .. math:: \frac{dz}{ds} = f([z, s])
+
+    Several modules follow one another, each of which is told the depth anew.
+
+    Args:
+        modules: the first takes one channel more than the state has; the last gives as many as
+            that.
+        dim: of the channels.
+
+    The depth-concatenated model of Dissecting Neural ODEs (Massaroli et al. 2020).
+
+    Example:
+        >>> import continua as ct
+        >>> field = DepthConcat(nn.Linear(3, 2))
+        >>> ct.ODEBlock(field, solver=ct.RK4(steps=2))(torch.ones(5, 2)).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(self, *modules: nn.Module, dim: int = 1):
+        super().__init__()
+        if not modules:
+            raise ArgumentError("DepthConcat wraps at least one module")
+        self.layers = nn.ModuleList(modules)
+        self.dim = dim
+
+    def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+        for layer in self.layers:
+            shape = list(z.shape)
+            shape[self.dim] = 1
+            z = torch.cat([z, s.to(z.dtype).expand(shape)], self.dim)
+            z = evaluated(layer, s, z, x, *args, **kwargs)
+        return z
+
+
+class DataControl(Field):
+    r"""A field that depends on the input: every input has a flow of its own.
+
+    .. math:: \frac{dz}{ds} = f(z, x)
+
+    x is the control of the call, `block(z, control=x)`: a tensor, or a `Path` that varies with
+    depth. Without one it is the state at the start. Gradients flow into it.
+
+    Args:
+        module: takes the state and the control together.
+        how: `"concat"` along the channels, or `"add"`.
+        embed: from x to what is concatenated or added.
+        dim: of the channels.
+
+    Dissecting Neural ODEs (Massaroli et al. 2020), section 5.
+
+    Example:
+        >>> import continua as ct
+        >>> block = ct.ODEBlock(DataControl(nn.Linear(4, 2)), solver=ct.RK4(steps=2))
+        >>> block(torch.ones(5, 2)).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        how: How = "concat",
+        embed: nn.Module | None = None,
+        dim: int = 1,
+    ):
+        super().__init__()
+        if how not in get_args(How):
+            raise ArgumentError(f"how is 'concat' or 'add', not {how!r}")
+        self.module, self.how, self.embed, self.dim = module, how, embed, dim
+
+    def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+        value = x(s) if isinstance(x, Path) else x
+        if not isinstance(value, Tensor):
+            raise ShapeError(f"the control is a tensor or a Path, not {type(x).__name__}")
+        if self.embed is not None:
+            value = self.embed(value)
+        joined = joined_control(z, value, self.how, self.dim)
+        return evaluated(self.module, s, joined, x, *args, **kwargs)
+
+
+def joined_control(z: Tensor, x: Tensor, how: How, dim: int) -> Tensor:
+    """State and control in one tensor; a vector control is spread over an image's pixels."""
+    if x.dim() == 2 and z.dim() > 2:
+        shape = [1] * z.dim()
+        shape[0], shape[dim] = x.shape
+        x = x.reshape(shape)
+        spread = list(z.shape)
+        spread[dim] = x.shape[dim]
+        x = x.expand(spread)
+    if how == "add":
+        if x.shape != z.shape:
+            raise ShapeError(
+                f"a control of shape {list(x.shape)} cannot be added to a state of shape "
+                f"{list(z.shape)}; give embed=, or how='concat'"
+            )
+        return z + x
+    rest = [[n for i, n in enumerate(t.shape) if i != dim % t.dim()] for t in (z, x)]
+    if z.dim() != x.dim() or rest[0] != rest[1]:
+        raise ShapeError(
+            f"a control of shape {list(x.shape)} cannot stand beside a state of shape "
+            f"{list(z.shape)}: all but dimension {dim} must agree; give embed="
+        )
+    return torch.cat([z, x], dim)

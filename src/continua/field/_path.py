@@ -1,0 +1,106 @@
+"""Signals over depth: inputs that vary while the state does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from continua._errors import ArgumentError, ShapeError
+
+Kind = Literal["linear", "cubic", "previous"]
+
+
+class Path:
+    r"""A signal u(s) through given values, to be handed to a block as its control.
+
+    Between two depths it is linear, a cubic with the slopes of neighbouring values
+    (Catmull-Rom), or stays at the previous value. Gradients flow to the values. Adaptive solvers
+    stop where a linear path bends and where a held one jumps.
+
+    Args:
+        s: T increasing depths that cover the span of the solve.
+        values: `[T, ...]`; the signal has the shape `[...]`, a batch first.
+        kind: `"linear"`, `"cubic"` or `"previous"`.
+
+    Example:
+        >>> path = Path([0.0, 1.0], torch.tensor([[0.0], [2.0]]))
+        >>> path(torch.tensor(0.25))
+        tensor([0.5000])
+    """
+
+    def __init__(self, s: Sequence[float] | Tensor, values: Tensor, kind: Kind = "linear"):
+        depths = s.detach().double().cpu() if isinstance(s, Tensor) else torch.tensor(s).double()
+        if depths.dim() != 1 or len(depths) < 2:
+            raise ArgumentError(f"a path has two or more depths in a row, not {list(depths.shape)}")
+        if not bool((depths.diff() > 0).all()):
+            raise ArgumentError("the depths of a path increase")
+        if not isinstance(values, Tensor) or values.dim() < 1 or len(values) != len(depths):
+            shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise ShapeError(f"{len(depths)} depths need values [{len(depths)}, ...], not {shape}")
+        if kind not in get_args(Kind):
+            raise ArgumentError(f"kind is one of {', '.join(get_args(Kind))}, not {kind!r}")
+        self.s, self.values, self.kind = depths, values, kind
+
+    @property
+    def breakpoints(self) -> tuple[float, ...]:
+        """The depths at which the signal jumps or bends."""
+        return () if self.kind == "cubic" else tuple(self.s.tolist())
+
+    def check(self, span: tuple[float, float]) -> None:
+        """Refuse a span that the signal does not cover."""
+        low, high = sorted(span)
+        if low < self.s[0] or high > self.s[-1]:
+            raise ArgumentError(
+                f"the control is given from depth {self.s[0]:g} to {self.s[-1]:g}, but the solve "
+                f"goes from {span[0]:g} to {span[1]:g}: give values for all of it"
+            )
+
+    def __call__(self, s: Tensor) -> Tensor:
+        """The signal at a depth, a scalar tensor; beyond its ends, the value there."""
+        values = self.values
+        depths = self.s.to(values.device)
+        at = s.detach().to(values.device, torch.float64)
+        last = len(depths) - 2
+        i = (torch.searchsorted(depths, at, right=True) - 1).clamp(0, last)
+        if self.kind == "previous":
+            return values.index_select(0, i.reshape(1))[0]
+        start, end = depths[i], depths[i + 1]
+        real = values.dtype.to_real() if values.dtype.is_complex else values.dtype
+        x = ((s.to(values.device, torch.float64) - start) / (end - start)).to(real).clamp(0, 1)
+        a, b = values.index_select(0, torch.stack([i, i + 1])).unbind(0)
+        if self.kind == "linear":
+            return a + x * (b - a)
+        width = (end - start).to(real)
+        p, q = self._slope(i, width), self._slope(i + 1, width)
+        return (
+            (2 * x**3 - 3 * x**2 + 1) * a
+            + (x**3 - 2 * x**2 + x) * p
+            + (3 * x**2 - 2 * x**3) * b
+            + (x**3 - x**2) * q
+        )
+
+    def _slope(self, i: Tensor, width: Tensor) -> Tensor:
+        """The slope at a depth by its neighbours, times the width of the interval."""
+        low, high = (i - 1).clamp(min=0), (i + 1).clamp(max=len(self.s) - 1)
+        before, after = self.values.index_select(0, torch.stack([low, high])).unbind(0)
+        depths = self.s.to(self.values.device)
+        return (after - before) * (width / (depths[high] - depths[low]).to(width.dtype))
+
+
+def _flatten(path: Path) -> tuple[list[Any], Any]:
+    return [path.values], (path.s, path.kind)
+
+
+def _unflatten(leaves: Any, context: Any) -> Path:
+    made = object.__new__(Path)
+    (made.values,) = leaves
+    made.s, made.kind = context
+    return made
+
+
+# So that gradients which evaluate the field again find the values.
+pytree.register_pytree_node(Path, _flatten, _unflatten, serialized_type_name="continua.Path")
