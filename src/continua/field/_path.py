@@ -33,7 +33,8 @@ class Path:
     """
 
     def __init__(self, s: Sequence[float] | Tensor, values: Tensor, kind: Kind = "linear"):
-        depths = s.detach().double().cpu() if isinstance(s, Tensor) else torch.tensor(s).double()
+        given = s.detach().cpu() if isinstance(s, Tensor) else s
+        depths = torch.as_tensor(given, dtype=torch.float64)
         if depths.dim() != 1 or len(depths) < 2:
             raise ArgumentError(f"a path has two or more depths in a row, not {list(depths.shape)}")
         if not bool((depths.diff() > 0).all()):
