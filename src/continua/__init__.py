@@ -31,6 +31,7 @@ from .field import (
     ZeroAugment,
 )
 from .gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible
+from .models import AdaptiveDepth
 from .solve import (
     RK4,
     RK38,
@@ -63,6 +64,7 @@ from .transform import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdaptiveDepth",
     "DataControl",
     "DepthConcat",
     "HigherOrder",

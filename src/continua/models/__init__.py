@@ -6,6 +6,7 @@ from torch import nn
 
 from ._attention import EncoderLayer, SelfAttention
 from ._baseline import resnet, wide_resnet
+from ._depth import AdaptiveDepth
 from ._image import ImageOptions, continuous_net, continuous_net_mnist, continuous_net_small
 from ._maps import attention_maps
 from ._tagger import EncoderStack, Tagger, continuous_tagger, linear_tagger, transformer_tagger
@@ -15,6 +16,7 @@ from ._units import Activation, Norm, Residual, Stitch
 __all__ = [
     "MODELS",
     "Activation",
+    "AdaptiveDepth",
     "EncoderLayer",
     "EncoderStack",
     "ImageOptions",

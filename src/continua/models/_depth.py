@@ -1,0 +1,177 @@
+"""Depth as a function of the input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.functional import softplus
+
+from continua._errors import ArgumentError, ModuleError, ShapeError, SolveError
+from continua.basis import Constant
+from continua.block import ODEBlock
+from continua.field import Field, contract, evaluated, tensor
+from continua.solve import Solution
+
+Positive = Literal["softplus", "exp", "absolute"]
+
+
+class AdaptiveDepth(nn.Module):
+    r"""A block in which every sample goes as deep as a network says.
+
+    .. math:: y = z(S(x)), \qquad \frac{dz}{ds} = f(s, z, x;\, \theta(s)), \qquad z(s_0) = x
+
+    All samples are solved together over u in [0, 1], with
+
+    .. math:: \frac{dz}{du} = S(x)\, f(s_0 + S(x)\,u,\, z, x;\, \theta(s_0 + S(x)\,u))
+
+    so that each reads the weights at its own depth, and gradients reach the network that gives
+    S. Depth is measured in the block's own units: S = 1 is the whole of a span of length one,
+    and a sample may go beyond it, where a basis continues.
+
+    A step cannot stop at a jump of the weights that every sample meets elsewhere: with buckets
+    prefer many fixed steps, or smooth bases.
+
+    Args:
+        block: field, weights, solver and gradient. Its own parameters are trained.
+        depth_net: from x to one number per sample, `[B]` or `[B, 1]`.
+        positive: how that number is made positive: `softplus(g)`, `exp(g)` or `|1 + g|`; None
+            takes it as it is, and refuses zero and less.
+
+    Dissecting Neural ODEs (Massaroli et al. 2020), section 5.
+
+    Example:
+        >>> import torch
+        >>> import continua as ct
+        >>> model = AdaptiveDepth(
+        ...     ct.ODEBlock(nn.Linear(2, 2), solver=ct.RK4(steps=4)), nn.Linear(2, 1)
+        ... )
+        >>> x = torch.randn(5, 2)
+        >>> model(x).shape, model.depths(x).shape
+        (torch.Size([5, 2]), torch.Size([5]))
+    """
+
+    def __init__(
+        self, block: ODEBlock, depth_net: nn.Module, positive: Positive | None = "softplus"
+    ):
+        super().__init__()
+        if not isinstance(block, ODEBlock):
+            raise ArgumentError(f"block is an ODEBlock, not {type(block).__name__}")
+        if positive is not None and positive not in get_args(Positive):
+            known = ", ".join(get_args(Positive))
+            raise ArgumentError(f"positive is one of {known} or None, not {positive!r}")
+        self.block, self.depth_net, self.positive = block, depth_net, positive
+
+    def depths(self, x: Tensor) -> Tensor:
+        """How deep each sample goes, `[B]`."""
+        raw = self.depth_net(x)
+        if not isinstance(raw, Tensor) or raw.shape not in ((len(x),), (len(x), 1)):
+            got = list(raw.shape) if isinstance(raw, Tensor) else type(raw).__name__
+            raise ShapeError(
+                f"depth_net gives one number per sample, [{len(x)}] or [{len(x)}, 1], not {got}"
+            )
+        raw = raw.reshape(len(x))
+        if self.positive == "softplus":
+            depth = softplus(raw)
+        elif self.positive == "exp":
+            depth = raw.exp()
+        elif self.positive == "absolute":
+            depth = (1 + raw).abs()
+        else:
+            depth = raw
+        bad = ~(depth.detach().isfinite() & (depth.detach() > 0))
+        if bool(bad.any()):
+            first = int(bad.nonzero()[0, 0])
+            raise SolveError(
+                f"depth_net gives sample {first} the depth {float(depth[first].detach()):g}; depths are "
+                "finite and positive: use positive='softplus', or another start of depth_net"
+            )
+        return depth
+
+    def forward(self, x: Tensor, *, control: Any = None) -> Tensor:
+        """The state of every sample at its own depth."""
+        final: Tensor = self.solve(x, control=control).final
+        return final
+
+    def solve(
+        self,
+        x: Tensor,
+        *,
+        save_at: Sequence[float] | None = None,
+        control: Any = None,
+    ) -> Solution:
+        """The trajectory; depths to save are shares of each sample's own depth, from 0 to 1."""
+        block = self.block
+        if block.expansion.state and block.field.training:
+            raise ModuleError(
+                "batch norm in training mode mixes samples that stand at different depths: put "
+                "block.field in evaluation mode, or use another norm"
+            )
+        names = [*block.expansion.weights, *block.expansion.state]
+        stacks = [tensor(block.field, name) for name in names]
+        field = _PerSample(block, names)
+        inner = ODEBlock(field, Constant(), block.solver, block.gradient)
+        seen = x if control is None else control
+        return inner.solve(x, self.depths(x), *stacks, save_at=save_at, control=seen)
+
+    def extra_repr(self) -> str:
+        """What stands in the repr."""
+        return f"positive={self.positive!r}"
+
+
+class _PerSample(Field):
+    """The field of a block at a depth of its own for every sample; it has no parameters."""
+
+    def __init__(self, block: ODEBlock, names: Sequence[str]):
+        super().__init__()
+        # Hidden from the module tree: the stacks come as arguments, so that every gradient
+        # method hands theirs back.
+        self._hidden = (block, tuple(names))
+        bases = block.expansion.bases
+        self._varies = isinstance(block.field, Field) or any(
+            not isinstance(bases[name], Constant) for name in names
+        )
+
+    def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+        depth, *stacks = args
+        block, names = self._hidden
+        low, high = sorted(block.span)
+        slope: Tensor
+        if not self._varies:
+            weights = {name: stack[0] for name, stack in zip(names, stacks, strict=True)}
+            slope = functional_call(block.field, weights, (z,))
+        else:
+            at = block.span[0] + depth * s * (1 if block.span[1] > block.span[0] else -1)  # [B]
+            place = (at - low) / (high - low)
+            each = {}
+            for name, stack in zip(names, stacks, strict=True):
+                phi = block.expansion.bases[name](place)  # [B, K]
+                value = contract(phi, stack)  # [B, ...]
+                rule = block.expansion.constraints.get(name)
+                each[name] = value if rule is None else rule(value)
+
+            def one(weights: dict[str, Tensor], depth: Tensor, z: Tensor, x: Tensor) -> Tensor:
+                given = _Call(block.field)
+                out: Tensor = functional_call(
+                    given,
+                    {f"module.{name}": value for name, value in weights.items()},
+                    (depth, z.unsqueeze(0), x.unsqueeze(0)),
+                )
+                return out[0]
+
+            slope = vmap(one, randomness="different")(each, at, z, x)
+        shape = (-1, *[1] * (z.dim() - 1))
+        return slope * depth.reshape(shape)
+
+
+class _Call(nn.Module):
+    """A module or field called the same way."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, s: Tensor, z: Tensor, x: Any) -> Tensor:
+        return evaluated(self.module, s, z, x)
