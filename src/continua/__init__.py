@@ -31,7 +31,7 @@ from .field import (
     ZeroAugment,
 )
 from .gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible
-from .models import AdaptiveDepth
+from .models import AdaptiveDepth, ContinuousFlow
 from .solve import (
     RK4,
     RK38,
@@ -65,6 +65,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AdaptiveDepth",
+    "ContinuousFlow",
     "DataControl",
     "DepthConcat",
     "HigherOrder",

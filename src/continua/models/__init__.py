@@ -7,6 +7,7 @@ from torch import nn
 from ._attention import EncoderLayer, SelfAttention
 from ._baseline import resnet, wide_resnet
 from ._depth import AdaptiveDepth
+from ._flow import ContinuousFlow
 from ._image import ImageOptions, continuous_net, continuous_net_mnist, continuous_net_small
 from ._maps import attention_maps
 from ._tagger import EncoderStack, Tagger, continuous_tagger, linear_tagger, transformer_tagger
@@ -17,6 +18,7 @@ __all__ = [
     "MODELS",
     "Activation",
     "AdaptiveDepth",
+    "ContinuousFlow",
     "EncoderLayer",
     "EncoderStack",
     "ImageOptions",

@@ -84,8 +84,9 @@ class AdaptiveDepth(nn.Module):
         bad = ~(depth.detach().isfinite() & (depth.detach() > 0))
         if bool(bad.any()):
             first = int(bad.nonzero()[0, 0])
+            value = float(depth[first].detach())
             raise SolveError(
-                f"depth_net gives sample {first} the depth {float(depth[first].detach()):g}; depths are "
+                f"depth_net gives sample {first} the depth {value:g}; depths are "
                 "finite and positive: use positive='softplus', or another start of depth_net"
             )
         return depth
@@ -135,7 +136,8 @@ class _PerSample(Field):
         )
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        depth, *stacks = args
+        depth: Tensor = args[0]
+        stacks = args[1:]
         block, names = self._hidden
         low, high = sorted(block.span)
         slope: Tensor

@@ -1,0 +1,329 @@
+"""Densities that a flow carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Size, Tensor, nn
+from torch.distributions import Distribution
+from torch.func import vjp
+
+from continua._errors import ArgumentError, ShapeError
+from continua.basis import Constant
+from continua.block import ODEBlock
+from continua.field import BasisChoice, Field, evaluated
+from continua.gradient import Gradient
+from continua.solve import Dopri5, Solver
+
+Trace = Literal["exact", "hutchinson"]
+Noise = Literal["rademacher", "gaussian"]
+Regulariser = Literal["kinetic", "jacobian"]
+
+
+class ContinuousFlow(nn.Module):
+    r"""A density, by carrying samples of a prior along a field.
+
+    Depth leads from the data x = z(0) to the prior z(1):
+
+    .. math:: \log p(x) = \log q(z(1)) + \int_0^1 \operatorname{tr}
+              \frac{\partial f}{\partial z}(s, z(s))\, ds
+
+    It has `log_prob`, `sample`, `rsample`, `event_shape` and `has_rsample` like a
+    `torch.distributions.Distribution`; a conditional one takes a context with each of them.
+
+    Args:
+        field: a module z -> dz/ds on `[B, D]`, or a `Field` whose x is the context:
+            `DataControl(module)` puts it beside the state.
+        prior: a distribution on vectors of D numbers, such as
+            `Independent(Normal(zeros, ones), 1)`; or a function from contexts `[B, ...]` to one
+            with batch shape `[B]`.
+        trace: `"exact"`, D derivatives per evaluation, or `"hutchinson"`, one: an unbiased
+            estimate with noise that stays the same within a solve.
+        noise: of that estimate.
+        basis: of the field's weights over depth.
+        solver: of the flow.
+        gradient: of the flow.
+        context: `"none"`, `"given"` for a tensor with every call (classes as one-hot vectors, or
+            any vector), or `"sample"`: the field sees the prior's sample z(1) as its x.
+
+    With `context="sample"` the field depends on the sample itself, so the trace alone is not the
+    log-determinant: the total derivative dz/dz(1) is carried along. Sampling is one solve;
+    `log_prob` finds the prior's sample of each x by Newton's method, to first order
+    differentiable.
+
+    FFJORD (Grathwohl et al. 2019); data-controlled flows of Dissecting Neural ODEs (Massaroli et
+    al. 2020).
+
+    Example:
+        >>> from torch.distributions import Independent, Normal
+        >>> prior = Independent(Normal(torch.zeros(2), torch.ones(2)), 1)
+        >>> flow = ContinuousFlow(nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2)), prior)
+        >>> flow.log_prob(torch.zeros(5, 2)).shape, flow.sample((3,)).shape
+        (torch.Size([5]), torch.Size([3, 2]))
+    """
+
+    has_rsample = True
+
+    def __init__(
+        self,
+        field: nn.Module,
+        prior: Distribution | Callable[[Tensor], Distribution],
+        *,
+        trace: Trace = "exact",
+        noise: Noise = "rademacher",
+        basis: BasisChoice | None = None,
+        solver: Solver | None = None,
+        gradient: Gradient | None = None,
+        context: Literal["none", "given", "sample"] = "none",
+    ):
+        super().__init__()
+        for name, value, kinds in (("trace", trace, Trace), ("noise", noise, Noise)):
+            if value not in get_args(kinds):
+                raise ArgumentError(f"{name} is one of {', '.join(get_args(kinds))}, not {value!r}")
+        if context not in ("none", "given", "sample"):
+            raise ArgumentError(f"context is 'none', 'given' or 'sample', not {context!r}")
+        if context != "none" and not isinstance(field, Field):
+            raise ArgumentError(
+                f"a conditional flow needs a field that reads its context, such as "
+                f"continua.DataControl(module), not {type(field).__name__}"
+            )
+        if isinstance(prior, Distribution) and len(prior.event_shape) != 1:
+            raise ArgumentError(
+                f"the prior is a distribution on vectors: its event shape has one dimension, not "
+                f"{list(prior.event_shape)}; use torch.distributions.Independent(prior, 1)"
+            )
+        if callable(prior) and not isinstance(prior, Distribution) and context != "given":
+            raise ArgumentError("a prior that is a function needs context='given'")
+        self.prior, self.trace, self.noise, self.context = prior, trace, noise, context
+        flow: Field = _Carried(field) if context == "sample" else _Divergence(field, trace)
+        arguments: dict[str, Any] = {} if gradient is None else {"gradient": gradient}
+        self.block = ODEBlock(flow, basis or Constant(), solver or Dopri5(1e-5, 1e-5), **arguments)
+
+    # -- as a distribution ---------------------------------------------------------------------
+
+    @property
+    def event_shape(self) -> Size:
+        """Of one sample."""
+        if isinstance(self.prior, Distribution):
+            return self.prior.event_shape
+        raise ArgumentError("the prior depends on the context: ask the distribution it gives")
+
+    def log_prob(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """The log-density at x, `[B, D]`; `[B]`.
+
+        Args:
+            x: where.
+            context: of each x, `[B, ...]`, for a flow with context.
+        """
+        self._check(x, context)
+        if self.context == "sample":
+            return self._log_prob_of_samples(x)
+        control = context if self.context == "given" else x
+        zeros = x.new_zeros(len(x))
+        args = (self._noise(x),) if self.trace == "hutchinson" else ()
+        z, change = self.block((x, zeros), *args, control=control)
+        prior = self._prior(context)
+        out: Tensor = prior.log_prob(z) + change
+        return out
+
+    def rsample(self, shape: tuple[int, ...] | Size = (), context: Tensor | None = None) -> Tensor:
+        """Samples through which gradients flow, `[*shape, D]`, or `[*shape, B, D]` with context.
+
+        Args:
+            shape: how many.
+            context: `[B, ...]`, for a flow with context.
+        """
+        shape = Size(shape)
+        if self.context == "given":
+            if context is None:
+                raise ArgumentError("this flow is conditional: give sample a context [B, ...]")
+            prior = self._prior(context)
+            drawn = prior.rsample(shape)  # [*shape, D], or [*shape, B, D] of a batch of priors
+            if not prior.batch_shape:
+                drawn = prior.rsample((*shape, len(context)))
+            flat = drawn.reshape(-1, drawn.shape[-1])
+            seen = context.expand(*shape, *context.shape).reshape(len(flat), *context.shape[1:])
+        else:
+            if context is not None:
+                raise ArgumentError("this flow takes no context; make it with context='given'")
+            drawn = self._prior(None).rsample(shape)
+            flat = drawn.reshape(-1, drawn.shape[-1])
+            seen = flat
+        if len(flat) == 0:
+            return drawn
+        if self.context == "sample":
+            return self._carried(flat)[0].reshape(drawn.shape)
+        zeros = flat.new_zeros(len(flat))
+        args = (self._noise(flat),) if self.trace == "hutchinson" else ()
+        solution = self.block.solve((flat, zeros), *args, span=(1.0, 0.0), control=seen)
+        out: Tensor = solution.final[0].reshape(drawn.shape)
+        return out
+
+    @torch.no_grad()
+    def sample(self, shape: tuple[int, ...] | Size = (), context: Tensor | None = None) -> Tensor:
+        """Samples, `[*shape, D]`, or `[*shape, B, D]` with context."""
+        return self.rsample(shape, context)
+
+    def costs(
+        self, x: Tensor, kind: Regulariser = "kinetic", context: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        r"""The log-density and a regulariser of the way there, both `[B]`.
+
+        .. math:: \int \|f\|^2 ds \quad\text{or}\quad
+                  \int \|\epsilon^\top \partial f/\partial z\|^2 ds
+
+        Args:
+            x: where.
+            kind: `"kinetic"` or `"jacobian"`, the latter estimated with one noise vector.
+            context: of each x.
+
+        How to Train Your Neural ODE (Finlay et al. 2020).
+        """
+        if kind not in get_args(Regulariser):
+            raise ArgumentError(f"kind is 'kinetic' or 'jacobian', not {kind!r}")
+        if self.context == "sample":
+            raise ArgumentError("regularisers are not there for context='sample'")
+        self._check(x, context)
+        control = context if self.context == "given" else x
+        noise = self._noise(x)
+        args = (noise,) if self.trace == "hutchinson" else ()
+        field = self.block.field
+        assert isinstance(field, _Divergence)
+
+        def cost(s: Tensor, state: tuple[Tensor, Tensor], seen: Any) -> Tensor:
+            if kind == "kinetic":
+                return evaluated(field.field, s, state[0], seen).square().sum(1)
+            with torch.enable_grad():
+                z = _tracked(state[0])
+                f = evaluated(field.field, s, z, seen)
+                (product,) = torch.autograd.grad(f, z, noise, create_graph=True)
+            return product.square().sum(1)
+
+        zeros = x.new_zeros(len(x))
+        solution = self.block.solve((x, zeros), *args, control=control, running_cost=cost)
+        z, change = solution.final
+        assert solution.cost is not None
+        return self._prior(context).log_prob(z) + change, solution.cost
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _prior(self, context: Tensor | None) -> Distribution:
+        if isinstance(self.prior, Distribution):
+            return self.prior
+        assert context is not None
+        made = self.prior(context)
+        if not isinstance(made, Distribution) or len(made.event_shape) != 1:
+            raise ArgumentError("the prior's function gives a distribution on vectors")
+        return made
+
+    def _check(self, x: Tensor, context: Tensor | None) -> None:
+        if not isinstance(x, Tensor) or x.dim() != 2:
+            shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise ShapeError(f"a flow takes samples of shape [B, D], not {shape}")
+        if self.context == "given":
+            if context is None:
+                raise ArgumentError(f"this flow is conditional: give a context [{len(x)}, ...]")
+            if len(context) != len(x):
+                raise ShapeError(f"{len(x)} samples need {len(x)} contexts, not {len(context)}")
+        elif context is not None:
+            raise ArgumentError("this flow takes no context; make it with context='given'")
+
+    def _noise(self, x: Tensor) -> Tensor:
+        if self.noise == "gaussian":
+            return torch.randn_like(x)
+        return torch.randint(0, 2, x.shape, device=x.device).to(x.dtype) * 2 - 1
+
+    def _carried(self, c: Tensor) -> tuple[Tensor, Tensor]:
+        """The data that samples of the prior are carried to, and its derivative by them."""
+        eye = torch.eye(c.shape[1], dtype=c.dtype, device=c.device).expand(len(c), -1, -1)
+        solution = self.block.solve((c, eye.contiguous()), span=(1.0, 0.0), control=c)
+        x, jacobian = solution.final
+        return x, jacobian
+
+    def _log_prob_of_samples(self, x: Tensor, steps: int = 30) -> Tensor:
+        """Newton's method for the prior's sample c with x(c) = x, then one step with a graph."""
+        c = x.detach()
+        with torch.no_grad():
+            for _ in range(steps):
+                found, jacobian = self._carried(c)
+                change = torch.linalg.solve(jacobian, (found - x).unsqueeze(-1)).squeeze(-1)
+                c = c - change.clamp(-1, 1)
+                if float(change.abs().max()) < 1e-6:
+                    break
+        found, jacobian = self._carried(c)
+        inverse = torch.linalg.inv(jacobian.detach())
+        c = c - (inverse @ (found - x).unsqueeze(-1)).squeeze(-1)
+        _, jacobian = self._carried(c)
+        prior = self._prior(None)
+        out: Tensor = prior.log_prob(c) - torch.linalg.slogdet(jacobian)[1]
+        return out
+
+
+class _Divergence(Field):
+    """The field on (z, log-density), with the trace of its derivative."""
+
+    def __init__(self, field: nn.Module, trace: Trace):
+        super().__init__()
+        self.field, self.trace = field, trace
+
+    def forward(self, s: Tensor, z: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        state: Tensor = z[0]
+        wanted = torch.is_grad_enabled()
+        with torch.enable_grad():
+            state = _tracked(state)
+            f = evaluated(self.field, s, state, x)
+            if f.shape != state.shape:
+                raise ShapeError(
+                    f"the field maps {list(state.shape)} to {list(f.shape)}; dz/ds must have the "
+                    "shape of z"
+                )
+            if self.trace == "hutchinson":
+                (noise,) = args
+                (product,) = torch.autograd.grad(f, state, noise, create_graph=wanted)
+                change = (product * noise).sum(1)
+            else:
+                change = _trace(f, state, wanted)
+        return (f, change) if wanted else (f.detach(), change.detach())
+
+
+class _Carried(Field):
+    """The field on (z, dz/dc) for a control c, the prior's sample: both derivatives count."""
+
+    def __init__(self, field: nn.Module):
+        super().__init__()
+        self.field = field
+
+    def forward(self, s: Tensor, z: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        state, jacobian = z
+
+        # The state depends on the sample too, but the field's two arguments count apart.
+        def f(state: Tensor, seen: Tensor) -> Tensor:
+            return evaluated(self.field, s, state, seen)
+
+        slope, pull = vjp(f, state, x)
+        rows = []
+        for i in range(slope.shape[1]):
+            unit = torch.zeros_like(slope)
+            unit[:, i] = 1
+            by_state, by_sample = pull(unit)
+            rows.append((by_state.unsqueeze(1) @ jacobian).squeeze(1) + by_sample)
+        return slope, torch.stack(rows, 1)  # [B, D, D]
+
+
+def _tracked(z: Tensor) -> Tensor:
+    """The tensor, in a graph: its own if it has one."""
+    return z if z.requires_grad else z.detach().requires_grad_()
+
+
+def _trace(f: Tensor, z: Tensor, wanted: bool) -> Tensor:
+    """The trace of df/dz for each sample."""
+    total = torch.zeros_like(f[:, 0])
+    for i in range(f.shape[1]):
+        (by,) = torch.autograd.grad(
+            f[:, i].sum(), z, create_graph=wanted, retain_graph=True, allow_unused=True
+        )
+        if by is not None:
+            total = total + by[:, i]
+    return total
