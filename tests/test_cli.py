@@ -209,3 +209,22 @@ def test_the_reader_may_leave(folder, monkeypatch):
 
 def broken():
     raise BrokenPipeError
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (train.Interrupted("stopped in epoch 1"), 130),
+        (PermissionError(13, "Permission denied", "runs/a"), 2),
+        (MemoryError(), 2),
+    ],
+)
+def test_what_ends_a_command_is_one_sentence(error, code, capsys, monkeypatch):
+    def command():
+        raise error
+
+    monkeypatch.setattr(cli, "parse", lambda arguments: command)
+    assert cli.run(["train"]) == code
+    said = capsys.readouterr().err
+    assert said.startswith("continua: ")
+    assert said.count("\n") == 1

@@ -14,7 +14,7 @@ import json as json_format
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from continua import ContinuaError, __version__
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
         EvaluateOptions,
         ExportOptions,
         GradcheckOptions,
+        Recipe,
         ReproduceOptions,
+        Study,
         SweepOptions,
         TrainOptions,
     )
@@ -69,7 +71,10 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return parse(arguments)()
     except ContinuaError as error:
-        return complain(str(error))
+        from continua.train import Interrupted
+
+        complain(str(error))
+        return INTERRUPTED if isinstance(error, Interrupted) else MISTAKE
     except ImportError as error:
         return complain(f"{EXTRA} ({error})")
     except KeyboardInterrupt:
@@ -79,6 +84,10 @@ def run(arguments: Sequence[str]) -> int:
         # Whoever read our output went away; the interpreter must not try to flush it.
         sys.stdout = None
         return DONE
+    except OSError as error:
+        return complain(str(error))
+    except MemoryError:
+        return complain("there is not enough memory for this; choose something smaller")
 
 
 def complain(sentence: str) -> int:
@@ -232,12 +241,17 @@ def progress() -> Iterator[Callable[[Progress], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
+    from rich.table import Column
 
+    # On a narrow terminal the note is cut, not the numbers.
     with Bar(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
+        BarColumn(bar_width=None, table_column=Column(ratio=1)),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn(
+            "{task.fields[note]}",
+            table_column=Column(ratio=3, no_wrap=True, overflow="ellipsis"),
+        ),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         expand=True,
@@ -280,7 +294,7 @@ def train(options: TrainOptions, json: bool) -> int:
     from continua.recipes import RECIPES, run_train
 
     if options.recipe == "list":
-        return list_recipes(json)
+        return listing(RECIPES, json)
     with progress() as watch:
         run, result = run_train(options, RECIPES, watch)
     if json:
@@ -293,20 +307,15 @@ def train(options: TrainOptions, json: bool) -> int:
     return DONE
 
 
-def list_recipes(json: bool) -> int:
-    """Every recipe with its scales."""
-    from continua.recipes import RECIPES
-
+def listing(known: Mapping[str, Recipe | Study], json: bool) -> int:
+    """Every recipe, or every study, and how long each scale takes."""
     if json:
-        print(
-            json_format.dumps(
-                {r.name: {"about": r.about, "takes": dict(r.takes)} for r in RECIPES.values()}
-            )
-        )
+        rows = {k: {"about": v.about, "takes": {**v.takes}} for k, v in known.items()}
+        print(json_format.dumps(rows))
         return DONE
-    for recipe in RECIPES.values():
-        print(f"{recipe.name}: {recipe.about}")
-        for scale, takes in recipe.takes.items():
+    for name, one in known.items():
+        print(f"{name}: {one.about}")
+        for scale, takes in one.takes.items():
             print(f"  --scale {scale:<7} {takes}")
     return DONE
 
@@ -398,9 +407,7 @@ def reproduce(options: ReproduceOptions, json: bool) -> int:
     from continua.recipes import STUDIES, run_reproduce
 
     if options.study == "list":
-        for name, study in STUDIES.items():
-            print(f"{name}: {study.about}")
-        return DONE
+        return listing(STUDIES, json)
     with progress() as watch:
         report = run_reproduce(options, STUDIES, watch)
     if json:
