@@ -254,3 +254,79 @@ def test_studies_at_smoke_scale(name, capsys, tmp_path):
     assert "|---|" in report
     assert json.loads((tmp_path / "report.json").read_text())["scale"] == "smoke"
     assert report in out
+
+
+def test_settings_are_made_together():
+    for settings in (("epochs=1", "refine_epochs=()"), ("refine_epochs=()", "epochs=1")):
+        made = RECIPES["stateful/digits"].run("smoke", settings=settings).setup.training
+        assert (made.epochs, made.refine_epochs) == (1, ())
+
+
+@pytest.mark.parametrize("setting", ["width=0", "basis=Foo(1)", "data=moons", "stages=99"])
+def test_a_run_that_cannot_begin_leaves_nothing_behind(setting, capsys, tmp_path):
+    code, _, err = run(
+        capsys, "train", "stateful/digits", *SETTINGS, "--run-dir", tmp_path, "--set", setting
+    )
+    assert code == 2
+    assert err.splitlines()[-1].startswith("continua: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("run.json", lambda found: found | {"setup": "abc"}),
+        ("run.json", lambda found: found | {"setup": found["setup"] | {"training": "abc"}}),
+        ("run.json", lambda found: found | {"format": 99}),
+        ("run.json", lambda found: {}),
+        ("result.json", lambda found: {}),
+        ("result.json", lambda found: []),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_named(name, change, trained, capsys, tmp_path):
+    damaged = tmp_path / "run"
+    shutil.copytree(trained, damaged)
+    (damaged / name).write_text(json.dumps(change(json.loads((damaged / name).read_text()))))
+    code, out, err = run(capsys, "train", "stateful/digits", *SETTINGS, "--run-dir", damaged)
+    assert (code, out) == (2, "")
+    assert name in err.splitlines()[-1]
+
+
+def test_a_config_of_someone_else_is_not_replaced(trained, capsys, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "other"}')
+    code, _, err = run(capsys, "compress", trained, tmp_path)
+    assert code == 2
+    assert "not of a continua model" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_a_model_without_a_run_does_not_keep_the_origin_of_another(trained, capsys, tmp_path):
+    out, alone = tmp_path / "out", tmp_path / "alone"
+    run(capsys, "export", trained, out)
+    shutil.copytree(out, alone)
+    (alone / "origin.json").unlink()
+    assert run(capsys, "compress", alone, out)[0] == 0
+    code, _, err = run(capsys, "evaluate", out)
+    assert code == 2
+    assert "which data" in err
+
+
+@pytest.mark.parametrize("option", ["--samples", "--batch"])
+def test_a_sweep_of_a_negative_number_of_samples(option, trained, capsys):
+    code, _, err = run(capsys, "sweep", trained, option, "-2")
+    assert code == 2
+    assert "at least 1, not -2" in err
+
+
+def test_gradcheck_takes_a_run_folder(trained, capsys):
+    code, out, _ = run(capsys, "gradcheck", trained, "--batch", "2")
+    assert code == 0
+    assert "block block1" in out
+    code, _, err = run(capsys, "gradcheck", trained, "--shape", "-1", "8")
+    assert code == 2
+    assert "whole numbers" in err
+
+
+def test_the_list_of_studies_as_json(capsys):
+    found = json.loads(run(capsys, "reproduce", "list", "--json")[1])
+    assert found["stateful/norms"]["takes"]["smoke"] == "seconds"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -28,7 +28,7 @@ from ._sweep import Grid, Method, Sweep, run_sweep
 class TrainOptions:
     """What to train."""
 
-    recipe: tyro.conf.Positional[str]
+    recipe: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RECIPE")]
     """The name of a recipe, such as stateful/digits; `continua train list` lists them."""
 
     scale: Scale = "laptop"
@@ -57,7 +57,7 @@ class TrainOptions:
 class EvaluateOptions:
     """What to measure."""
 
-    model: tyro.conf.Positional[Path]
+    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A run folder, or the folder of a model made from one."""
 
     part: PartName = "test"
@@ -77,10 +77,10 @@ class EvaluateOptions:
 class RefineOptions:
     """What to refine."""
 
-    model: tyro.conf.Positional[Path]
+    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A run folder, or the folder of a model."""
 
-    out: tyro.conf.Positional[Path]
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Where to write the finer model."""
 
     factor: int = 2
@@ -91,10 +91,10 @@ class RefineOptions:
 class CompressOptions:
     """What to compress, and to what."""
 
-    model: tyro.conf.Positional[Path]
+    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A run folder, or the folder of a model."""
 
-    out: tyro.conf.Positional[Path]
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Where to write the smaller model."""
 
     basis: str | None = None
@@ -117,7 +117,7 @@ class CompressOptions:
 class SweepOptions:
     """What to sweep over."""
 
-    run: tyro.conf.Positional[Path]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder."""
 
     bases: tuple[str, ...] = Grid.bases
@@ -162,10 +162,10 @@ class SweepOptions:
 class ExportOptions:
     """What to export."""
 
-    model: tyro.conf.Positional[Path]
+    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A run folder, or the folder of a model."""
 
-    out: tyro.conf.Positional[Path]
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Where to write."""
 
     format: Literal["safetensors"] = "safetensors"
@@ -228,9 +228,12 @@ def run_compress(options: CompressOptions) -> Comparison:
     if options.basis is not None:
         basis = parse_basis(options.basis)
     elif options.solver is None and options.steps is None:
-        first = next(iter(blocks(model).values()))
-        old = next(iter(first.expansion.weights.values()))
-        basis = type(old).of_size(max(old.size // 2, 1))
+        olds = [old for block in blocks(model).values() for old in block.expansion.weights.values()]
+        if not olds:
+            raise ct.ArgumentError(
+                f"the model of {options.model} has no weights over depth: nothing to compress"
+            )
+        basis = type(olds[0]).of_size(max(olds[0].size // 2, 1))
     small = ct.compress(
         model,
         basis,

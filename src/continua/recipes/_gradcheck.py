@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
 import tyro
@@ -13,16 +14,18 @@ import continua as ct
 from continua.data import digits
 from continua.transform import GradientReport, blocks
 
+from ._model import open_model
+
 
 @dataclass(frozen=True)
 class GradcheckOptions:
     """What to check."""
 
-    run: tyro.conf.Positional[Path]
-    """A folder of ct.save, or the run folder of the demonstration."""
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A run folder, or the folder of a model."""
 
     shape: tuple[int, ...] | None = None
-    """The shape of one input, as in 3 32 32; not needed for the demonstration."""
+    """The shape of one input, as in 3 32 32; needed where the model does not know its data."""
 
     batch: int = 4
     """How many inputs."""
@@ -36,18 +39,26 @@ def run_gradcheck(options: GradcheckOptions) -> dict[str, GradientReport]:
     run, shape, batch, seed = options.run, options.shape, options.batch, options.seed
     if batch < 1:
         raise ct.ArgumentError(f"batch is at least 1, not {batch}")
+    if shape is not None and (not shape or min(shape) < 1):
+        raise ct.ArgumentError(
+            f"a shape is made of whole numbers of at least 1, not {' '.join(map(str, shape))!r}"
+        )
     demo = (run / "models" / "source").is_dir()
-    model = ct.load(run / "models" / "source" if demo else run)
-    if shape is None and not demo:
+    model, origin = open_model(run / "models" / "source" if demo else run)
+    if shape is not None:
+        x = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(seed))
+    elif demo:
+        x = digits(seed=seed).test_images[:batch]
+    elif origin is not None:
+        _, task = origin.load()
+        generator = torch.Generator().manual_seed(seed)
+        index = torch.randperm(task.size("test"), generator=generator)[:batch]
+        x = task.batch("test", index, None)[0]
+    else:
         raise ct.ArgumentError(
             f"{run} does not say what its model takes; give the shape of one input, "
             "as in --shape 3 32 32"
         )
-    generator = torch.Generator().manual_seed(seed)
-    if shape is None:
-        x = digits(seed=seed).test_images[:batch]
-    else:
-        x = torch.randn(batch, *shape, generator=generator)
     reports = {}
     for name, state in _states(model, x).items():
         reports[name] = ct.gradcheck(blocks(model)[name], state)

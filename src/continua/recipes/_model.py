@@ -40,6 +40,20 @@ def save_model(model: nn.Module, folder: Path, run: Run | None, **how: Any) -> N
     if (folder / RUN).exists():
         raise ct.FileError(f"{folder} is a run folder; choose another for the model")
     make_folder(folder)
+    if (folder / "config.json").exists() and not _is_model(folder / "config.json"):
+        raise ct.FileError(
+            f"{folder} has a config.json that is not of a continua model; choose another folder"
+        )
+    # First, so that no model stands beside the origin of another.
+    (folder / ORIGIN).unlink(missing_ok=True)
     ct.save(model.to(memory_format=torch.contiguous_format), folder)  # type: ignore[call-overload]
     if run is not None:
         write_json(folder / ORIGIN, run.config() | {"made": how})
+
+
+def _is_model(path: Path) -> bool:
+    try:
+        found = read_json(path)
+    except ct.FileError:
+        return False
+    return isinstance(found, dict) and {"format", "factory", "blocks"} <= found.keys()

@@ -24,7 +24,7 @@ def parse_solver(text: str) -> ct.Solver:
 
 def nearest(name: str, known: Mapping[str, Any] | list[str], what: str) -> ct.ArgumentError:
     """An error for a name that is not known, with the one that was perhaps meant."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}?" if near else f"there is: {', '.join(known)}"
     return ct.ArgumentError(f"there is no {what} {name!r}; {hint}")
 
@@ -47,4 +47,5 @@ def _made(text: str, kinds: Mapping[str, Any], what: str) -> Any:
     try:
         return kinds[call.func.id](*arguments, **named)
     except TypeError as error:
-        raise ct.ArgumentError(f"{text} cannot be made: {error}") from None
+        said = str(error).partition("__init__() ")
+        raise ct.ArgumentError(f"{text} cannot be made: {said[2] or said[0]}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -21,7 +22,7 @@ from ._study import Circumstances, Report, Study, study_named
 class ReproduceOptions:
     """Which study."""
 
-    study: tyro.conf.Positional[str]
+    study: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
     """The name of a study, such as stateful/norms; `continua reproduce list` lists them."""
 
     scale: Scale = "laptop"
@@ -47,7 +48,7 @@ class ReproduceOptions:
 class DataOptions:
     """Which data."""
 
-    name: tyro.conf.Positional[str | None] = None
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
     """Get this one: read it from the folder, or download it; without a name, list all."""
 
     folder: Path | None = None

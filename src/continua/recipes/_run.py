@@ -33,6 +33,11 @@ from ._setup import Setup, setup_from_config
 
 FORMAT = 1
 RUN, ENVIRONMENT, RESULT = "run.json", "environment.json", "result.json"
+#: what a result has
+RESULTS = {
+    "recipe", "scale", "parameters", "epochs", "steps", "seconds", "validation", "test",
+    "test_samples",
+}  # fmt: skip
 README = """A training run of continua.
 
 run.json          the recipe, its scale and every setting
@@ -76,6 +81,11 @@ class Run:
     def from_config(cls, folder: Path, found: Any, path: Path) -> Run:
         """The run that a file describes."""
         try:
+            if found["format"] != FORMAT:
+                raise ct.FileError(
+                    f"{path} has format {found['format']!r}, and this version of continua reads "
+                    f"{FORMAT}"
+                )
             where = found["data_folder"]
             return cls(
                 folder,
@@ -84,7 +94,9 @@ class Run:
                 setup_from_config(found["setup"]),
                 None if where is None else Path(where),
             )
-        except (KeyError, TypeError, ct.ArgumentError) as error:
+        except KeyError as error:
+            raise ct.FileError(f"{path} does not describe a run: it has no {error}") from error
+        except (TypeError, ct.ArgumentError) as error:
             raise ct.FileError(f"{path} does not describe a run: {error}") from error
 
     def config(self) -> dict[str, Any]:
@@ -93,12 +105,13 @@ class Run:
             "format": FORMAT,
             "recipe": self.recipe,
             "scale": self.scale,
-            "data_folder": None if self.data_folder is None else str(self.data_folder),
+            # absolute, for who evaluates it from another folder
+            "data_folder": None if self.data_folder is None else str(self.data_folder.absolute()),
             "setup": self.setup.config(),
         }
 
-    def begin(self) -> None:
-        """Make the folder, or make sure that it is of this very run."""
+    def check(self) -> None:
+        """Make the folder, and make sure that it is empty or of this very run."""
         make_folder(self.folder)
         if (self.folder / RUN).exists():
             other = Run.open(self.folder)
@@ -113,6 +126,13 @@ class Run:
             raise ct.FileError(
                 f"{self.folder} is not empty and holds no run; choose another with --run-dir"
             )
+
+    def begin(self, dataset: data.Dataset) -> None:
+        """Write what the folder holds, once it is sure that there is such a model."""
+        if (self.folder / RUN).exists():
+            return
+        with torch.random.fork_rng(devices=[]):
+            self.setup.make(dataset)
         write_json(self.folder / RUN, self.config())
         write_json(self.folder / ENVIRONMENT, environment())
         write_whole(self.folder / "README.txt", README.format(recipe=self.recipe).encode())
@@ -128,9 +148,10 @@ class Run:
 
     def train(self, device: str = "auto", watch: Watch = silent) -> tuple[Outcome, dict[str, Any]]:
         """Train, or go on; then measure the chosen model on the test part, once."""
-        self.begin()
+        self.check()
         watch(Progress("reading", 0, 1, self.setup.config()["data"]))
         dataset, task = self.load(watch)
+        self.begin(dataset)
         watch(Progress("reading", 1, 1, dataset.name))
         setup = self.setup
         outcome = fit(
@@ -143,7 +164,7 @@ class Run:
             watch=watch,
         )
         if (self.folder / RESULT).exists():
-            return outcome, read_json(self.folder / RESULT)
+            return outcome, self.result()
         result = {
             "recipe": self.recipe,
             "scale": self.scale,
@@ -157,6 +178,14 @@ class Run:
         }
         write_json(self.folder / RESULT, result)
         return outcome, result
+
+    def result(self) -> dict[str, Any]:
+        """What `result.json` holds."""
+        path = self.folder / RESULT
+        found = read_json(path)
+        if not isinstance(found, dict) or not found.keys() >= RESULTS:
+            raise ct.FileError(f"{path} is not the result of a run; remove it to measure again")
+        return found
 
     def model(self) -> nn.Module:
         """The best model so far, in evaluation mode."""

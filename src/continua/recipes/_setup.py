@@ -59,24 +59,27 @@ class Setup(ABC):
         return {"type": type(self).__name__} | dataclasses.asdict(self)
 
     def changed(self, settings: Sequence[str]) -> Self:
-        """The setup with settings of the form name=value; the course's names count as its own."""
-        setup = self
+        """The setup with settings of the form name=value; the course's names count as its own.
+
+        They are made together, so that epochs and refine_epochs can come in any order.
+        """
+        own = {f.name for f in dataclasses.fields(self)} - {"training"}
+        course = {f.name for f in dataclasses.fields(Training)}
+        mine: dict[str, Any] = {}
+        training: dict[str, Any] = {}
         for setting in settings:
             name, equals, text = setting.partition("=")
             name = name.strip().replace("-", "_").removeprefix("training.")
             if not equals:
                 raise ct.ArgumentError(f"a setting is written name=value, not {setting!r}")
-            own = {f.name for f in dataclasses.fields(setup)} - {"training"}
-            course = {f.name for f in dataclasses.fields(Training)}
             if name in own:
-                setup = dataclasses.replace(setup, **{name: _value(type(setup), name, text)})
+                mine[name] = _value(type(self), name, text)
             elif name in course:
-                value = _value(Training, name, text)
-                training = dataclasses.replace(setup.training, **{name: value})
-                setup = dataclasses.replace(setup, training=training)
+                training[name] = _value(Training, name, text)
             else:
                 raise nearest(name, sorted(own | course), "setting")
-        return setup
+        changed = dataclasses.replace(self.training, **training)
+        return dataclasses.replace(self, **mine, training=changed)
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,8 @@ class ImageSetup(Setup):
     def make(self, dataset: Dataset) -> nn.Module:
         if self.model not in models.MODELS:
             raise nearest(self.model, models.MODELS, "model")
+        if dataset.train.inputs.dim() != 4:
+            raise ct.ArgumentError(f"data={self.data!r} are no images")
         factory = models.MODELS[self.model]
         arguments: dict[str, Any] = {
             "in_channels": dataset.train.inputs.shape[1],
@@ -131,6 +136,13 @@ class ImageSetup(Setup):
             "width": self.width,
         }
         if self.stages is not None:
+            # Each stage doubles the width: far too many would take all memory, not fail.
+            most = max(min(dataset.train.inputs.shape[2:]), 1).bit_length()
+            if self.stages > most:
+                raise ct.ArgumentError(
+                    f"images of {self.data} can be halved for {most} stages at most, "
+                    f"not {self.stages}"
+                )
             arguments["stages"] = self.stages
         if self.model.endswith("resnet"):
             return ct.build(factory, **arguments, units=self.units, first_stitch=True)
@@ -260,13 +272,15 @@ SETUPS: dict[str, type[Setup]] = {
 
 def setup_from_config(config: dict[str, Any]) -> Setup:
     """The inverse of `Setup.config`."""
+    if not isinstance(config, dict) or not isinstance(config.get("training"), dict):
+        raise ct.ArgumentError("it has no settings")
     values = dict(config)
-    kind = SETUPS.get(values.pop("type", None))
-    if kind is None:
-        raise ct.ArgumentError(f"{config.get('type')!r} is no kind of run")
-    values["training"] = Training.from_config(values["training"])
+    name = values.pop("type", None)
+    if name not in list(SETUPS):
+        raise ct.ArgumentError(f"{name!r} is no kind of run")
     try:
-        return kind(**values)
+        values["training"] = Training.from_config(values["training"])
+        return SETUPS[name](**values)
     except TypeError as error:
         raise ct.ArgumentError(f"a run cannot be made from this: {error}") from None
 
@@ -295,8 +309,18 @@ def _value(kind: type, name: str, text: str) -> Any:
         found = _as(option, text)
         if found is not None:
             return found
-    names = " or ".join(getattr(o, "__name__", str(o)) for o in options if o is not type(None))
-    raise ct.ArgumentError(f"{name}={text!r} is not a value of type {names}")
+    raise ct.ArgumentError(
+        f"{name}={text!r} is not a value of type {' or '.join(_named(o) for o in options)}"
+    )
+
+
+def _named(option: Any) -> str:
+    """A type as one writes its values."""
+    if option is type(None):
+        return "none"
+    if typing.get_origin(option) is Literal:
+        return " or ".join(typing.get_args(option))
+    return getattr(option, "__name__", str(option))
 
 
 def _as(option: Any, text: str) -> Any:

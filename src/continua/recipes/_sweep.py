@@ -41,6 +41,9 @@ from ._run import Run, environment
 
 Method = Literal["project", "interpolate"]
 FOLDER = "sweep"
+FIGURES = {
+    "accuracy.png", "steps.png", "latency.png", "weights.png", "state.png", "attention.png",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,9 @@ def measure(
     watch: Watch = silent,
 ) -> tuple[Sweep, dict[Trial, nn.Module]]:
     """Every variant of a model, measured; and the models themselves."""
+    for value, what in ((limit, "samples"), (batch, "batch")):
+        if value is not None and value < 1:
+            raise ct.ArgumentError(f"{what} is at least 1, not {value}")
     plans = list(variants(model, grid))
     samples = task.size(part) if limit is None else min(limit, task.size(part))
     found: dict[Trial, nn.Module] = {}
@@ -308,6 +314,8 @@ def _written(
         "sentences": sentences,
         "environment": environment(),
     }
+    for name in FIGURES - figures.keys():
+        (folder / name).unlink(missing_ok=True)  # of an earlier sweep, of which it would tell
     write_json(folder / "sweep.json", facts)
     lines = [f"# {run.recipe}, {run.scale}: {sweep.samples} samples of the {sweep.part} part", ""]
     lines += [f"- `{name}`: {sentence}" for name, sentence in sentences.items()]
