@@ -310,7 +310,10 @@ def train(options: TrainOptions, json: bool) -> int:
 def listing(known: Mapping[str, Recipe | Study], json: bool) -> int:
     """Every recipe, or every study, and how long each scale takes."""
     if json:
-        rows = {k: {"about": v.about, "takes": {**v.takes}} for k, v in known.items()}
+        rows = {
+            k: {"about": v.about, "takes": {str(s): t for s, t in v.takes.items()}}
+            for k, v in known.items()
+        }
         print(json_format.dumps(rows))
         return DONE
     for name, one in known.items():
