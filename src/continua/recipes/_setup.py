@@ -90,6 +90,7 @@ class ImageSetup(Setup):
         data: the name of the images.
         model: a name of `continua.models.MODELS`.
         width: channels of the first stage.
+        stages: how many; None for the model's own number.
         basis: of the weights over depth.
         state_basis: of the batch-norm statistics; None for the weights' own.
         solver: of every block.
@@ -182,6 +183,7 @@ class TaggingSetup(Setup):
         basis: of the weights over depth.
         solver: of the block.
         layers: of the discrete transformer.
+        epsilon: the length of the block's span.
         max_length: tokens of a sentence, the rest is cut off.
         label_smoothing: the share of a target spread over all tags.
     """

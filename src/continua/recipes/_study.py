@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from continua.train import Progress, Watch, make_folder, silent, write_json, write_whole
 
@@ -82,8 +82,6 @@ class Study(ABC):
     name: str
     about: str
     takes: Mapping[Scale, str] = field(default_factory=dict)
-
-    title: ClassVar[str] = ""
 
     @abstractmethod
     def perform(self, here: Circumstances) -> tuple[list[str], dict[str, Any]]:

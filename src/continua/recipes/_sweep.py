@@ -8,7 +8,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -257,8 +257,7 @@ def _timed(
     out = {}
     for trial, model in models.items():
         value = 1000 * statistics.median(times[trial][1:]) if trial in times else None
-        values = {name: getattr(trial, name) for name in _COLUMNS if name != "milliseconds"}
-        out[Trial(**values, milliseconds=None if value is None else round(value, 3))] = model
+        out[replace(trial, milliseconds=None if value is None else round(value, 3))] = model
     return out
 
 

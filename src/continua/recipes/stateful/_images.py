@@ -23,7 +23,7 @@ PAPER = Training(
 
 digits = Recipe(
     "stateful/digits",
-    "the embedded digits, refined from 1 to 4 basis functions",
+    "the embedded digits, refined while training",
     {
         "smoke": ImageSetup(
             data="digits", stages=2, width=8, epsilon=2.0, pad=1, samples=256,
@@ -47,7 +47,7 @@ digits = Recipe(
 
 mnist = Recipe(
     "stateful/mnist",
-    "MNIST with the paper's MNIST ContinuousNet, refined from 1 to 4 basis functions",
+    "MNIST with the paper's MNIST ContinuousNet, refined while training",
     {
         "smoke": ImageSetup(
             data="mnist", model="continuous_net_mnist", channels_last=True, pad=2, samples=512,
