@@ -287,3 +287,40 @@ def test_a_smallest_step():
 def test_bad_arguments(pair, options):
     with pytest.raises(ct.ArgumentError, match=next(iter(options))):
         pair(**options)
+
+
+@pytest.mark.parametrize("gradient", [ct.Backprop(), ct.Checkpoint(), ct.Adjoint()], ids=repr)
+@pytest.mark.parametrize(
+    "basis",
+    [
+        {"0.*": ct.Constant(), "*": ct.PiecewiseConstant(4)},
+        {"0.*": ct.PiecewiseConstant(2), "*": ct.PiecewiseConstant(4)},
+    ],
+    ids=["constant first", "coarse first"],
+)
+def test_bases_that_change_at_different_depths(basis, gradient):
+    """Each weight is read anew in every step, also where another one stays what it was."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+    block = ct.ODEBlock(module, basis, ct.Dopri5(1e-9, 1e-9), gradient)
+    with torch.no_grad():
+        for p in block.parameters():
+            p.add_(torch.randn_like(p))
+    fine = ct.compress(block, solver=ct.RK4(steps=800))
+    fine.gradient = ct.Backprop()
+    x = torch.randn(4, 3, dtype=torch.float64)
+    torch.testing.assert_close(block(x), fine(x), rtol=1e-5, atol=1e-5)
+    found = torch.autograd.grad(block(x).square().sum(), list(block.parameters()))
+    exact = torch.autograd.grad(fine(x).square().sum(), list(fine.parameters()))
+    for a, b in zip(found, exact, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("pair", [ct.Bosh3, ct.Dopri5, ct.Tsit5, ct.Dopri8])
+def test_a_field_that_is_zero(pair, dtype):
+    """As residuals with a gain of zero start."""
+    x = torch.randn(3, 2, dtype=dtype)
+    solution = pair(1e-5, 1e-5).integrate(Function(lambda s, z: 0 * z), (x,), (0.0, 1.0))
+    assert solution.status is Status.SUCCESS
+    assert torch.equal(solution.final[0], x)

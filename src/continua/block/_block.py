@@ -43,6 +43,7 @@ from continua.solve import (
 )
 
 from ._checks import (
+    adaptive,
     by_rows,
     checked_depths,
     checked_gradient,
@@ -148,8 +149,9 @@ class ODEBlock(nn.Module):
         leaves, structure = self._checked_input(x)
         plan = self._plan_of(self.span)
         seen = self._checked_control(x, control, self.span)
-        dynamics = self._dynamics(leaves[0], seen, structure, args, kwargs, plan, None)
-        trajectory = self._run(dynamics, leaves, self.span, ())
+        solver = self.solver
+        dynamics = self._dynamics(leaves[0], seen, structure, args, kwargs, plan, None, solver)
+        trajectory = self._run(dynamics, leaves, self.span, (), solver)
         if trajectory.status is not Status.SUCCESS:
             raise SolveError(explain(trajectory, self.solver))
         return trajectory.final[0] if structure is None else unflat(trajectory.final, structure)
@@ -162,6 +164,7 @@ class ODEBlock(nn.Module):
         span: tuple[float | Tensor, float | Tensor] | None = None,
         running_cost: RunningCost | None = None,
         control: Any = None,
+        solver: Solver | None = None,
         raise_on_failure: bool = True,
         **kwargs: Any,
     ) -> Solution:
@@ -178,6 +181,7 @@ class ODEBlock(nn.Module):
                 with parameters of its own; `Solution.cost` is its integral over the span.
             control: what a `Field` and the running cost see as the input x; the state at the
                 start by default.
+            solver: another one than the block's, for this solve alone.
             raise_on_failure: False returns the status of a solve that stopped instead.
             kwargs: further arguments, handed to the field at every evaluation.
 
@@ -191,19 +195,22 @@ class ODEBlock(nn.Module):
         leaves, structure = self._checked_input(x)
         ends = self.span if span is None else span
         values = checked_span(ends)
-        where = checked_depths(save_at, values, self.solver)
+        used = self.solver if solver is None else checked_solver(solver)
+        where = checked_depths(save_at, values, used)
         if running_cost is not None:
             first = leaves[0]
             batch = first.shape[:1]
             leaves = (*leaves, torch.zeros(batch, dtype=real(first.dtype), device=first.device))
-        plan = self._plan_of(values)
+        plan = self._plan_of(values) if solver is None else None
         seen = self._checked_control(x, control, values)
-        dynamics = self._dynamics(leaves[0], seen, structure, args, kwargs, plan, running_cost)
+        dynamics = self._dynamics(
+            leaves[0], seen, structure, args, kwargs, plan, running_cost, used
+        )
         leaves = self._with_end(dynamics, leaves, ends, values, at_end=False)
-        trajectory = self._run(dynamics, leaves, values, where)
+        trajectory = self._run(dynamics, leaves, values, where, used)
         trajectory = with_finite_end(trajectory, values[1])
         if trajectory.status is not Status.SUCCESS and raise_on_failure:
-            raise SolveError(explain(trajectory, self.solver))
+            raise SolveError(explain(trajectory, used))
         final = self._with_end(dynamics, trajectory.final, ends, values, at_end=True)
         count = len(leaves) - (running_cost is not None)
         saved = [state[:count] for state in trajectory.saved]
@@ -378,9 +385,10 @@ class ODEBlock(nn.Module):
         kwargs: dict[str, Any],
         plan: Plan | None,
         cost: RunningCost | None,
+        solver: Solver,
     ) -> BlockDynamics:
         device = self._reference().device
-        if isinstance(x, Path) and not isinstance(self.solver, RungeKutta):
+        if isinstance(x, Path) and not isinstance(solver, RungeKutta):
             plan = None  # a reversible method has further stages where the signal jumps
 
         def place(basis: Basis, sampling: Sampling) -> Sampling:
@@ -401,18 +409,23 @@ class ODEBlock(nn.Module):
             kwargs,
             cost,
             recomputed=not isinstance(self.gradient, Backprop),
-            resolve=self.gradient.discrete and torch.is_grad_enabled() and self._exact is None,
+            resolve=self.gradient.discrete and torch.is_grad_enabled() and adaptive(solver),
         )
 
     def _run(
-        self, dynamics: BlockDynamics, z: State, span: Span, save_at: Sequence[float]
+        self,
+        dynamics: BlockDynamics,
+        z: State,
+        span: Span,
+        save_at: Sequence[float],
+        solver: Solver,
     ) -> Trajectory:
         # Under autocast the field may compute in half precision; the sum of its steps may not.
         if autocasting(z[0].device):
             half = (torch.float16, torch.bfloat16)
             z = tuple(leaf.float() if leaf.dtype in half else leaf for leaf in z)
-        self.gradient.check(self.solver, dynamics)
-        return self.gradient.solve(self.solver, dynamics, z, span, save_at)
+        self.gradient.check(solver, dynamics)
+        return self.gradient.solve(solver, dynamics, z, span, save_at)
 
     def _with_end(
         self,
@@ -443,7 +456,7 @@ class ODEBlock(nn.Module):
     def _field_at(self, x: Any, s: float) -> tuple[dict[str, Tensor], Callable[[Tensor], Tensor]]:
         """The field at one depth as a function of the state, and its weights there as leaves."""
         state, structure = self._checked_input(x)
-        dynamics = self._dynamics(state[0], x, structure, (), {}, None, None)
+        dynamics = self._dynamics(state[0], x, structure, (), {}, None, None, self.solver)
         start, end = self.span
         side = sides(start, end)[int(s == end)]
 

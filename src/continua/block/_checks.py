@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from continua._errors import ArgumentError
 from continua.basis import Basis
 from continua.gradient import Gradient
-from continua.solve import Failure, Solver, Span, Status, Trajectory
+from continua.solve import Failure, Pair, Solver, Span, Status, Trajectory
 
 
 def checked_span(span: tuple[float | Tensor, float | Tensor]) -> Span:
@@ -34,6 +34,11 @@ def checked_gradient(gradient: Gradient) -> Gradient:
             f"gradient is an instance such as continua.Backprop(), not {gradient!r}"
         )
     return gradient
+
+
+def adaptive(solver: Solver) -> bool:
+    """Whether the solver chooses its own steps."""
+    return isinstance(solver, Pair) and solver.steps is None
 
 
 def unflat(leaves: Sequence[Tensor], structure: Any) -> Any:

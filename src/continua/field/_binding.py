@@ -191,12 +191,9 @@ class Frame:
         """The module's output at evaluation i."""
         for registry, key, values in self._slots:
             registry[key] = values[i]
-        if self._fixed:
-            # What is the same at every evaluation is put in place once, unless someone moved it.
-            registry, key, value = self._fixed[0]
+        for registry, key, value in self._fixed:  # the same at every evaluation
             if registry[key] is not value:
-                for registry, key, value in self._fixed:
-                    registry[key] = value
+                registry[key] = value
         out = self._module(*args, **kwargs)
         for name, registry, key, values in self._written:
             left = registry[key]

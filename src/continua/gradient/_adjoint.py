@@ -175,7 +175,8 @@ class _AdjointJob(Job):
         step.complete(dynamics, stats)
         # The steps follow the state alone; functions of depth may vary faster than it does.
         degree = self.dynamics.degree(step.h)
-        # Half the degree is exact for polynomials; waves ask for a degree with much to spare.
+        # Half the degree is exact for polynomials up to 16; waves, and what is beyond, ask for a
+        # degree with much to spare.
         count = step.tableau.order // 2 + 1 + max(degree // 3, min((degree + 1) // 2, 8))
         x, w = np.polynomial.legendre.leggauss(count)
         nodes = [float(step.start) + step.h * 0.5 * (1 + v) for v in x]

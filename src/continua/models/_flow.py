@@ -302,7 +302,7 @@ class _Carried(Field):
         def f(state: Tensor, seen: Tensor) -> Tensor:
             return evaluated(self.field, s, state, seen)
 
-        slope, pull = vjp(f, state, x)
+        slope, pull = vjp(f, state, x)  # type: ignore[misc]
         rows = []
         for i in range(slope.shape[1]):
             unit = torch.zeros_like(slope)

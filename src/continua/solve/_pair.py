@@ -251,7 +251,8 @@ class _Run:
             return abs(h) * float(norms[0].max())
         # DOP853: the estimate of order 5, tempered by that of order 3
         fifth, third = (norm.square() for norm in norms)
-        mixed = fifth / (fifth + 0.01 * third).sqrt().clamp(min=1e-300)
+        tiny = torch.finfo(fifth.dtype).tiny
+        mixed = fifth / (fifth + 0.01 * third).sqrt().clamp(min=tiny)
         return abs(h) * float(mixed.max())
 
     def _norm(self, values: list[Tensor], z: State, new: State) -> Tensor:

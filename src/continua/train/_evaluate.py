@@ -35,6 +35,8 @@ def evaluate(
     """
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ArgumentError(f"batch_size is a whole number of at least 1, not {batch_size!r}")
+    if limit is not None and limit < 1:
+        raise ArgumentError(f"limit is at least 1, not {limit}")
     size = task.size(part) if limit is None else min(limit, task.size(part))
     if size == 0:
         raise ArgumentError(f"the {part} part is empty: there is nothing to evaluate on")
