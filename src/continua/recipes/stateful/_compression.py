@@ -66,7 +66,7 @@ STUDIES = (
     Compression(
         "stateful/mnist",
         "MNIST: train with refinement, compress without retraining",
-        {"laptop": "15 minutes on two cores"},
+        {"laptop": "45 minutes on two cores"},
         mnist,
     ),
     Compression(
