@@ -25,13 +25,14 @@ from .field import (
     DepthConcat,
     Field,
     HigherOrder,
+    Hypernetwork,
     InputLayer,
     Path,
     SelectiveSecondOrder,
     ZeroAugment,
 )
 from .gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible
-from .models import AdaptiveDepth, ContinuousFlow
+from .models import AdaptiveDepth, ContinuousFlow, Jumps
 from .solve import (
     RK4,
     RK38,
@@ -53,6 +54,7 @@ from .transform import (
     build,
     compare,
     compress,
+    fit_hypernetwork,
     functional_gradient,
     gradcheck,
     load,
@@ -69,6 +71,9 @@ __all__ = [
     "DataControl",
     "DepthConcat",
     "HigherOrder",
+    "Hypernetwork",
+    "Jumps",
+    "fit_hypernetwork",
     "InputLayer",
     "Path",
     "SelectiveSecondOrder",

@@ -5,6 +5,7 @@ from ._binding import Binding, Frame, values_at
 from ._control import DataControl, DepthConcat, evaluated
 from ._expansion import BasisChoice, Expansion, expand, non_negative
 from ._field import Field
+from ._hyper import Hypernetwork
 from ._initial import Init
 from ._order import HigherOrder, SelectiveSecondOrder
 from ._path import Path
@@ -21,6 +22,7 @@ __all__ = [
     "Field",
     "Frame",
     "HigherOrder",
+    "Hypernetwork",
     "Init",
     "InputLayer",
     "Path",

@@ -9,6 +9,7 @@ from ._baseline import resnet, wide_resnet
 from ._depth import AdaptiveDepth
 from ._flow import ContinuousFlow
 from ._image import ImageOptions, continuous_net, continuous_net_mnist, continuous_net_small
+from ._jumps import Jumps
 from ._maps import attention_maps
 from ._tagger import EncoderStack, Tagger, continuous_tagger, linear_tagger, transformer_tagger
 from ._toy import continuous_classifier
@@ -22,6 +23,7 @@ __all__ = [
     "EncoderLayer",
     "EncoderStack",
     "ImageOptions",
+    "Jumps",
     "Norm",
     "Residual",
     "SelfAttention",

@@ -6,6 +6,7 @@ from ._compress import compress
 from ._files import build, load, save
 from ._functional import FunctionalGradient, functional_gradient
 from ._gradcheck import GradientError, GradientReport, gradcheck
+from ._hyper import fit_hypernetwork
 from ._refine import refine
 from ._unroll import unroll
 
@@ -20,6 +21,7 @@ __all__ = [
     "build",
     "compare",
     "compress",
+    "fit_hypernetwork",
     "functional_gradient",
     "gradcheck",
     "load",

@@ -1,0 +1,86 @@
+"""Weights that another network gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from continua._errors import ArgumentError, ShapeError
+
+from ._control import evaluated
+from ._field import Field
+
+
+class Hypernetwork(Field):
+    r"""A field whose weights are the output of a network of the depth.
+
+    .. math:: \frac{dz}{ds} = f(z;\, g_\omega(s))
+
+    It is the alternative to a basis that Dissecting Neural ODEs argues against; `weights(s)` can
+    be fitted onto a basis by `continua.fit_hypernetwork`, and compressed like the rest.
+
+    Args:
+        module: f; its own parameters do not train. Where the last layer of the net has a bias,
+            they are added to it, so that training starts near them.
+        net: g, from `[1]`, the depth, to as many numbers as f has.
+
+    Example:
+        >>> import continua as ct
+        >>> field = Hypernetwork(nn.Linear(2, 2), nn.Linear(1, 6))
+        >>> ct.ODEBlock(field, solver=ct.RK4(steps=2))(torch.ones(5, 2)).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(self, module: nn.Module, net: nn.Module):
+        super().__init__()
+        named = dict(module.named_parameters())
+        if not named:
+            raise ArgumentError(f"{type(module).__name__} has no parameters to give")
+        self._names = tuple(named)
+        self._shapes = tuple(p.shape for p in named.values())
+        self.count = sum(p.numel() for p in named.values())
+        # Outside the tree: a block would expand what is a parameter of the field.
+        self._module = (module,)
+        self.net = net
+        last = [layer for layer in net.modules() if isinstance(layer, nn.Linear)][-1:]
+        if last and last[0].bias is not None and last[0].bias.shape == (self.count,):
+            with torch.no_grad():
+                start = torch.cat([p.reshape(-1) for p in named.values()])
+                last[0].bias.add_(start.to(last[0].bias))
+
+    def weights(self, s: Tensor) -> dict[str, Tensor]:
+        """The weights of the module at a depth, a scalar tensor."""
+        out = self.net(s.reshape(1))
+        if out.shape != (self.count,):
+            raise ShapeError(
+                f"net gives the {self.count} weights of the module, not {list(out.shape)}"
+            )
+        parts = out.split([shape.numel() for shape in self._shapes])
+        return {
+            name: part.reshape(shape)
+            for name, part, shape in zip(self._names, parts, self._shapes, strict=True)
+        }
+
+    @property
+    def module(self) -> nn.Module:
+        """The module whose weights are given."""
+        return self._module[0]
+
+    def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+        weights = {f"module.{name}": value for name, value in self.weights(s).items()}
+        out: Tensor = functional_call(_Call(self.module), weights, (s, z, x, *args), kwargs)
+        return out
+
+
+class _Call(nn.Module):
+    """A module or field called the same way."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+        return evaluated(self.module, s, z, x, *args, **kwargs)

@@ -1,0 +1,67 @@
+"""From a hypernetwork to a basis."""
+
+from __future__ import annotations
+
+import torch
+
+from continua._errors import ArgumentError
+from continua.basis import Basis, fit
+from continua.block import ODEBlock
+from continua.field import Hypernetwork, copied
+from continua.solve import Solver
+
+
+def fit_hypernetwork(
+    block: ODEBlock, basis: Basis, *, solver: Solver | None = None, points: int | None = None
+) -> ODEBlock:
+    r"""A block whose weights are those of a hypernetwork, written in a basis.
+
+    .. math:: \theta_k = \arg\min \sum_i \Big\| g_\omega(s_i) - \sum_k \phi_k(s_i)\, \theta_k
+              \Big\|^2
+
+    From then on it can be refined and compressed like any other.
+
+    Args:
+        block: with a `Hypernetwork` as its field; it is not changed.
+        basis: for every weight.
+        solver: of the new block; the old one's by default.
+        points: equispaced depths s_i of the fit; sixteen for each function by default.
+
+    Example:
+        >>> import continua as ct
+        >>> from torch import nn
+        >>> field = ct.Hypernetwork(nn.Linear(2, 2), nn.Linear(1, 6))
+        >>> block = ct.ODEBlock(field, solver=ct.RK4(steps=4))
+        >>> fitted = fit_hypernetwork(block, ct.Polynomial(2))  # g is linear in depth
+        >>> x = torch.ones(3, 2)
+        >>> torch.allclose(fitted(x), block(x), atol=1e-5)
+        True
+    """
+    if not isinstance(block, ODEBlock) or not isinstance(block.field, Hypernetwork):
+        raise ArgumentError("fit_hypernetwork takes an ODEBlock whose field is a Hypernetwork")
+    plain = block.at(block.span[0])
+    assert isinstance(plain, Hypernetwork)
+    count = points or 16 * basis.size
+    low, high = sorted(block.span)
+    shares = [(i + 0.5) / count for i in range(count)]
+    reference = next(plain.net.parameters())
+    with torch.no_grad():
+        rows = [
+            plain.weights(
+                torch.tensor(low + (high - low) * share).to(reference.device, reference.dtype)
+            )
+            for share in shares
+        ]
+        stacks = {
+            name: (basis, fit(basis, shares, torch.stack([row[name] for row in rows])))
+            for name in rows[0]
+        }
+    made = ODEBlock(
+        copied(block.field.module),
+        basis,
+        solver or block.solver,
+        block.gradient,
+        span=block.span,
+    ).to(reference.device, reference.dtype)
+    typed = {name: (b, stack.to(reference)) for name, (b, stack) in stacks.items()}
+    return made._rebase(typed, made.solver)
