@@ -32,7 +32,7 @@ from .field import (
     ZeroAugment,
 )
 from .gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible
-from .models import AdaptiveDepth, ContinuousFlow, Jumps
+from .models import AdaptiveDepth, ContinuousFlow, Jumps, ablate, local_exponents
 from .solve import (
     RK4,
     RK38,
@@ -118,6 +118,7 @@ __all__ = [
     "ShapeError",
     "Solution",
     "Solver",
+    "ablate",
     "build",
     "compare",
     "compress",
@@ -127,6 +128,7 @@ __all__ = [
     "gram",
     "interpolation",
     "load",
+    "local_exponents",
     "projection",
     "refine",
     "save",

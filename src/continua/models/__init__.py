@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from torch import nn
 
+from ._ablate import Ablation, ablate, local_exponents
 from ._attention import EncoderLayer, SelfAttention
 from ._baseline import resnet, wide_resnet
 from ._depth import AdaptiveDepth
@@ -17,6 +18,7 @@ from ._units import Activation, Norm, Residual, Stitch
 
 __all__ = [
     "MODELS",
+    "Ablation",
     "Activation",
     "AdaptiveDepth",
     "ContinuousFlow",
@@ -29,6 +31,7 @@ __all__ = [
     "SelfAttention",
     "Stitch",
     "Tagger",
+    "ablate",
     "attention_maps",
     "continuous_classifier",
     "continuous_net",
@@ -36,6 +39,7 @@ __all__ = [
     "continuous_net_small",
     "continuous_tagger",
     "linear_tagger",
+    "local_exponents",
     "resnet",
     "transformer_tagger",
     "wide_resnet",
