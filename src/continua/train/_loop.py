@@ -453,6 +453,9 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
         if not all(isinstance(line["step"], int) for line in lines):
             raise ValueError("a step is not a number")
+        for line in lines:
+            if not line.keys() >= {"epoch", "functions", "train"}:
+                raise ValueError(f"the line of step {line['step']} is not whole")
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise FileError(
             f"{path} cannot be read ({error}); remove it to go on without the measures so far"
