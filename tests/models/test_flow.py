@@ -164,7 +164,7 @@ def test_like_a_distribution():
         (lambda: ct.ContinuousFlow(net(), normal(), noise="pink"), "noise is one of"),
         (lambda: ct.ContinuousFlow(net(), Normal(0.0, 1.0)), "distribution on vectors"),
         (lambda: ct.ContinuousFlow(net(), normal(), context="given"), "reads its context"),
-        (lambda: ct.ContinuousFlow(net(), lambda c: normal()), "needs context='given'"),
+        (lambda: ct.ContinuousFlow(net(), lambda c: normal()), "needs context='given' or 'sample'"),
         (lambda: ct.ContinuousFlow(net(), normal()).log_prob(torch.ones(2)), r"\[B, D\]"),
         (
             lambda: ct.ContinuousFlow(net(), normal()).log_prob(

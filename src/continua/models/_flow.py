@@ -46,7 +46,8 @@ class ContinuousFlow(nn.Module):
         solver: of the flow.
         gradient: of the flow.
         context: `"none"`, `"given"` for a tensor with every call (classes as one-hot vectors, or
-            any vector), or `"sample"`: the field sees the prior's sample z(1) as its x.
+            any vector), or `"sample"`: the field sees the prior's sample z(1) as its x; a context
+            is then for a prior that is a function.
 
     With `context="sample"` the field depends on the sample itself, so the trace alone is not the
     log-determinant: the total derivative dz/dz(1) is carried along. Sampling is one solve;
@@ -94,8 +95,8 @@ class ContinuousFlow(nn.Module):
                 f"the prior is a distribution on vectors: its event shape has one dimension, not "
                 f"{list(prior.event_shape)}; use torch.distributions.Independent(prior, 1)"
             )
-        if callable(prior) and not isinstance(prior, Distribution) and context != "given":
-            raise ArgumentError("a prior that is a function needs context='given'")
+        if not isinstance(prior, Distribution) and context == "none":
+            raise ArgumentError("a prior that is a function needs context='given' or 'sample'")
         self.prior, self.trace, self.noise, self.context = prior, trace, noise, context
         flow: Field = _Carried(field) if context == "sample" else _Divergence(field, trace)
         arguments: dict[str, Any] = {} if gradient is None else {"gradient": gradient}
@@ -119,7 +120,7 @@ class ContinuousFlow(nn.Module):
         """
         self._check(x, context)
         if self.context == "sample":
-            return self._log_prob_of_samples(x)
+            return self._log_prob_of_samples(x, self._prior(context))
         control = context if self.context == "given" else x
         zeros = x.new_zeros(len(x))
         args = (self._noise(x),) if self.trace == "hutchinson" else ()
@@ -136,7 +137,7 @@ class ContinuousFlow(nn.Module):
             context: `[B, ...]`, for a flow with context.
         """
         shape = Size(shape)
-        if self.context == "given":
+        if self._takes_context:
             if context is None:
                 raise ArgumentError("this flow is conditional: give sample a context [B, ...]")
             prior = self._prior(context)
@@ -207,6 +208,10 @@ class ContinuousFlow(nn.Module):
         assert solution.cost is not None
         return self._prior(context).log_prob(z) + change, solution.cost
 
+    @property
+    def _takes_context(self) -> bool:
+        return self.context == "given" or not isinstance(self.prior, Distribution)
+
     # -- inside --------------------------------------------------------------------------------
 
     def _prior(self, context: Tensor | None) -> Distribution:
@@ -222,7 +227,7 @@ class ContinuousFlow(nn.Module):
         if not isinstance(x, Tensor) or x.dim() != 2:
             shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise ShapeError(f"a flow takes samples of shape [B, D], not {shape}")
-        if self.context == "given":
+        if self._takes_context:
             if context is None:
                 raise ArgumentError(f"this flow is conditional: give a context [{len(x)}, ...]")
             if len(context) != len(x):
@@ -242,7 +247,7 @@ class ContinuousFlow(nn.Module):
         x, jacobian = solution.final
         return x, jacobian
 
-    def _log_prob_of_samples(self, x: Tensor, steps: int = 30) -> Tensor:
+    def _log_prob_of_samples(self, x: Tensor, prior: Distribution, steps: int = 30) -> Tensor:
         """Newton's method for the prior's sample c with x(c) = x, then one step with a graph."""
         c = x.detach()
         with torch.no_grad():
@@ -256,7 +261,6 @@ class ContinuousFlow(nn.Module):
         inverse = torch.linalg.inv(jacobian.detach())
         c = c - (inverse @ (found - x).unsqueeze(-1)).squeeze(-1)
         _, jacobian = self._carried(c)
-        prior = self._prior(None)
         out: Tensor = prior.log_prob(c) - torch.linalg.slogdet(jacobian)[1]
         return out
 
