@@ -1,12 +1,21 @@
 """Figures from models and measurements; each function returns a matplotlib `Figure`.
 
+`animate` alone writes a file, a GIF.
+
 A function `describe_x` says in a sentence, with the measured numbers, what the figure `x` shows.
 matplotlib is part of the `recipes` extra: `pip install 'continua[recipes]'`.
 """
 
+from ._ablation import ablation
+from ._animation import animate
 from ._attention import attention, describe_attention
 from ._convergence import convergence, describe_convergence
+from ._decision import decision
+from ._density import densities, density
 from ._depth import state, weights
+from ._flow import depth_flow, phase_flow
+from ._functions import functions_of_depth
+from ._history import evaluations, losses
 from ._latency import describe_latency, latency
 from ._pareto import describe_pareto, pareto
 from ._sensitivity import sensitivity
@@ -18,15 +27,25 @@ __all__ = [
     "Figure",
     "Measurement",
     "Trial",
+    "ablation",
+    "animate",
     "attention",
     "convergence",
+    "decision",
+    "densities",
+    "density",
+    "depth_flow",
     "describe_attention",
     "describe_convergence",
     "describe_latency",
     "describe_pareto",
+    "evaluations",
     "front",
+    "functions_of_depth",
     "latency",
+    "losses",
     "pareto",
+    "phase_flow",
     "sensitivity",
     "sizes",
     "state",

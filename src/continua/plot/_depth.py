@@ -191,11 +191,11 @@ def curve(block: ODEBlock, name: str, i: int) -> tuple[list[float], list[float]]
     return depths, read(block, name, points)[:, i].tolist()
 
 
-def cell_points(basis: Basis) -> list[Point]:
-    """The ends of every cell, seen from inside it, and points between them."""
+def cell_points(basis: Basis, between: int = INSIDE) -> list[Point]:
+    """The ends of every cell, seen from inside it, and points between them unless it is level."""
     points: list[Point] = []
     for a, b in itertools.pairwise(basis.breakpoints):
-        inside = INSIDE if basis.degree_on(b - a) > 0 else 0
+        inside = between if basis.degree_on(b - a) > 0 else 0
         points.append(Point(a, "right"))
         points += [Point(a + (b - a) * i / (inside + 1)) for i in range(1, inside + 1)]
         points.append(Point(b, "left"))

@@ -26,6 +26,7 @@ from ._run import Run
 from ._setup import ImageSetup, PointSetup, Scale, Setup, TaggingSetup
 from ._study import Report, Study, describe_result
 from ._sweep import Grid, Sweep, measure, run_sweep
+from .dissecting import STUDIES as _DISSECTING_STUDIES
 from .stateful import RECIPES as _STATEFUL
 from .stateful import STUDIES as _STATEFUL_STUDIES
 
@@ -33,7 +34,9 @@ from .stateful import STUDIES as _STATEFUL_STUDIES
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _STATEFUL}
 
 #: every study, by name
-STUDIES: dict[str, Study] = {study.name: study for study in _STATEFUL_STUDIES}
+STUDIES: dict[str, Study] = {
+    study.name: study for study in (*_STATEFUL_STUDIES, *_DISSECTING_STUDIES)
+}
 
 __all__ = [
     "STUDIES",
