@@ -8,11 +8,10 @@ from typing import Protocol
 
 from continua._errors import ArgumentError
 
-from ._axes import shortened
 from ._style import COLOURS, SOURCE, Figure, figure, styled
 
-#: longer names would leave no room for the bars
-LETTERS = 32
+#: of longer names, which would leave no room for the bars, the end is written
+LETTERS = 20
 
 
 class Report(Protocol):
@@ -47,28 +46,30 @@ def ablation(report: Report) -> Figure:
     """
     if not report.without:
         raise ArgumentError("the report has no flow that was left out")
-    bars = {"whole model": report.whole}
-    for name, value in report.without.items():
-        bars[shortened(f"without flow {name}" if name else "without the flow", LETTERS)] = value
-    for name, value in bars.items():
+    names = ["whole model"]
+    for name in report.without:
+        end = name if len(name) <= LETTERS else "…" + name[1 - LETTERS :]
+        names.append(f"without flow {end}" if name else "without the flow")
+    values = [float(value) for value in (report.whole, *report.without.values())]
+    for name, value in zip(names, values, strict=True):
         if not math.isfinite(value):
             raise ArgumentError(f"the {report.measure} of {name!r} is {value!r}, not finite")
-    fig = figure(6.4, 0.8 + 0.42 * len(bars))
+    fig = figure(6.4, 0.8 + 0.42 * len(names))
     ax = fig.subplots()
     drawn = ax.barh(
-        list(range(len(bars))),
-        list(bars.values()),
+        list(range(len(names))),
+        values,
         height=0.62,
         color=[SOURCE, *(COLOURS[1] for _ in report.without)],
         zorder=2,
     )
-    ax.bar_label(drawn, [written(value) for value in bars.values()], padding=4)
+    ax.bar_label(drawn, [written(value) for value in values], padding=4)
     ax.axvline(report.whole, color=SOURCE, linewidth=1, linestyle=(0, (2, 2)), zorder=3)
-    ax.set_yticks(list(range(len(bars))), list(bars), parse_math=False)
+    ax.set_yticks(list(range(len(names))), names, parse_math=False)
     ax.tick_params(axis="y", length=0)
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
-    low, high = min(0.0, *bars.values()), max(0.0, *bars.values())
+    low, high = min(0.0, *values), max(0.0, *values)
     room = 0.14 * (high - low) or 1.0  # for the numbers
     ax.set_xlim(low - room if low else 0, high + room if high else 0)
     ax.set_xlabel(report.measure)

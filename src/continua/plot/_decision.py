@@ -85,7 +85,7 @@ def decision(
         interpolation="nearest",
         zorder=0,
     )
-    for k in range(1 if single else 0, known):
+    for k in range(1 if known == 2 else 0, known):  # two classes have one boundary
         others = torch.cat([maps[:, :k], maps[:, k + 1 :]], 1).amax(1)
         margin = (maps[:, k] - others).reshape(resolution, resolution)
         # A class that wins nowhere, or everywhere, has no boundary.

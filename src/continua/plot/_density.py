@@ -71,7 +71,7 @@ def density(
     mass = float(torch.trapezoid(torch.trapezoid(p, across), up))
 
     count = 1 + len(clouds)
-    fig = figure(0.5 + 2.5 * count if count > 1 else 3.8, 3.0 if count > 1 else 3.6)
+    fig = figure(0.5 + 2.5 * count if count > 1 else 3.8, 3.2 if count > 1 else 3.6)
     panels = fig.subplots(1, count, sharex=True, sharey=True, squeeze=False)[0]
     if float(p.max()) > 0:
         levels = [float(p.max()) * i / LEVELS for i in range(LEVELS + 1)]

@@ -149,7 +149,9 @@ def phase_flow(
     states = finite(z, "states")  # [S, B, 2]
     view = around(states) if extent is None else checked_extent(extent)
     fields = [field_at(twin, s, x, control, view) for s in wanted] if field else []
-    drawn = [f for f in fields if f is not None]
+    # At some depths the control of two samples may agree by chance.
+    common = [f for f in fields if f is not None]
+    drawn = common if len(common) == len(wanted) else []
     top = max((float(f.norm(dim=-1).max()) for f in drawn), default=0.0) or 1.0
     norm = Normalize(0, top)
 
@@ -163,7 +165,7 @@ def phase_flow(
     shown = list(panels.flat)[: len(wanted)]
     for i, (ax, s) in enumerate(zip(shown, wanted, strict=True)):
         show_plane(ax, view)
-        if len(drawn) == len(wanted):
+        if drawn:
             draw_field(ax, drawn[i], view, norm)
         n = every.index(s)
         draw_trails(ax, states[: n + 1], colours(found))
