@@ -90,7 +90,7 @@ cifar10 = Recipe(
     },
     {
         "smoke": "seconds",
-        "laptop": "about an hour on two cores; the paper trains 180 epochs to 16 functions",
+        "laptop": "one to two hours on two cores; the paper trains 180 epochs to 16 functions",
         "full": "the paper's 180 epochs; use a GPU",
     },
 )  # fmt: skip
