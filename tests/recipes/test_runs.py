@@ -198,8 +198,8 @@ def test_a_sweep(trained, capsys):
 def test_a_sweep_over_every_combination(trained, capsys, tmp_path):
     code, out, _ = run(
         capsys, "sweep", trained, "--product", "--bases", "DiscontinuousLinear", "Legendre",
-        "--sizes", 1, 2, "--schemes", "Heun", "--steps", 1, 3, "--methods", "project", "--samples", 50, "--out", tmp_path / "s",
-        "--part", "validation", "--json",
+        "--sizes", 1, 2, "--schemes", "Heun", "--steps", 1, 3, "--methods", "project",
+        "--samples", 50, "--out", tmp_path / "s", "--part", "validation", "--json",
     )  # fmt: skip
     assert code == 0
     found = json.loads(out)
