@@ -24,11 +24,16 @@ class VanDerPol(nn.Module):
 
 def starts():
     torch.manual_seed(0)
-    return torch.rand(1024, 2, dtype=torch.float64) * 2 - 1
+    return torch.rand(1024, 2, dtype=torch.float64) * 4 - 2
 
 
 def ours(stiffness, gradient, tolerance, cost=None):
-    block = ct.ODEBlock(VanDerPol(stiffness), ct.Constant(), ct.Dopri5(tolerance, tolerance))
+    block = ct.ODEBlock(
+        VanDerPol(stiffness),
+        ct.Constant(),
+        # Every sample is to be within the tolerance, not their mean alone.
+        ct.Dopri5(tolerance, tolerance, norm="sample"),
+    )
     block.gradient = gradient
     z = starts().requires_grad_()
     solution = block.solve(z, save_at=DEPTHS, running_cost=cost)
