@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 import continua as ct
 from continua.data import Dataset, Part
+from continua.models import linear_tagger
 from continua.train import Classification, evaluate
 from train.subjects import Small, Tags, jittered, points
 
@@ -152,3 +153,22 @@ def test_model_with_too_few_scores():
 def test_label_smoothing_out_of_range(share):
     with pytest.raises(ct.ArgumentError, match="label_smoothing lies in"):
         Classification(points(), label_smoothing=share)
+
+
+def test_trimming_changes_nothing_but_the_work():
+    """A tagger masks its padding, so a batch cut to its longest sentence gives the same."""
+    torch.manual_seed(0)
+    tokens = torch.tensor([[2, 5, 6, 0, 0, 0], [2, 7, 0, 0, 0, 0], [2, 5, 8, 9, 0, 0]])
+    targets = torch.where(tokens > 2, tokens - 4, 0)
+    part = Part(tokens, targets)
+    dataset = Dataset("words", part, part, part, classes=6)
+    model = linear_tagger(vocabulary=10, tags=6, width=8, max_length=6)
+    found = {}
+    for trim in (False, True):
+        task = Classification(dataset, ignore=0, trim=trim)
+        batch = task.batch("train", torch.arange(3), None)
+        assert batch[0].shape == (3, 4 if trim else 6)
+        found[trim] = task.loss(model, batch)
+    torch.testing.assert_close(found[True][0], found[False][0])
+    assert found[True][1].counts["accuracy"] == 6  # every word, none of the padding
+    assert found[True][1].sums["accuracy"] == found[False][1].sums["accuracy"]
