@@ -24,12 +24,9 @@ from ._setup import Scale
 from ._sweep import Grid, Method, Sweep, run_sweep
 
 
-@dataclass(frozen=True)
-class TrainOptions:
-    """What to train."""
-
-    recipe: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RECIPE")]
-    """The name of a recipe, such as stateful/digits; `continua train list` lists them."""
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How to run a recipe or a study."""
 
     scale: Scale = "laptop"
     """smoke: seconds, to see that it works; laptop: two cores; full: the paper's own setting."""
@@ -38,19 +35,28 @@ class TrainOptions:
     """Of the first weights, the order of the data and its augmentation."""
 
     run_dir: Path | None = None
-    """The folder of the run; one that was begun goes on. By default runs/RECIPE-SCALE-SEED."""
+    """The folder to write to, where what was begun goes on. By default one named after the recipe
+    or study, scale and seed in runs/."""
 
     data: Path | None = None
     """The folder with the data; by default it is downloaded to the user's cache."""
-
-    set: tuple[str, ...] = ()
-    """Settings to change, as in --set epochs=5 learning_rate=0.05 'basis=Fourier(2)'."""
 
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, mps, ...; auto takes a GPU where there is one."""
 
     threads: int | None = None
     """Processor threads; all by default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(RunOptions):
+    """What to train."""
+
+    recipe: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RECIPE")]
+    """The name of a recipe, such as stateful/digits; `continua train list` lists them."""
+
+    set: tuple[str, ...] = ()
+    """Settings to change, as in --set epochs=5 learning_rate=0.05 'basis=Fourier(2)'."""
 
 
 @dataclass(frozen=True)

@@ -12,36 +12,17 @@ import tyro
 from continua.data import Entry, catalogue, load
 from continua.train import Progress, Watch, silent
 
-from ._commands import using
+from ._commands import RunOptions, using
 from ._demo import find_device
-from ._setup import Scale
 from ._study import Circumstances, Report, Study, study_named
 
 
-@dataclass(frozen=True)
-class ReproduceOptions:
+@dataclass(frozen=True, kw_only=True)
+class ReproduceOptions(RunOptions):
     """Which study."""
 
     study: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
     """The name of a study, such as stateful/norms; `continua reproduce list` lists them."""
-
-    scale: Scale = "laptop"
-    """smoke: seconds, to see that it works; laptop: two cores; full: the paper's own setting."""
-
-    seed: int = 0
-    """Of every run."""
-
-    run_dir: Path | None = None
-    """The folder for runs and report; runs in it that were begun go on."""
-
-    data: Path | None = None
-    """The folder with the data; by default it is downloaded to the user's cache."""
-
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1, mps, ...; auto takes a GPU where there is one."""
-
-    threads: int | None = None
-    """Processor threads; all by default."""
 
 
 @dataclass(frozen=True)
