@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -70,10 +70,6 @@ class Task(ABC):
     @abstractmethod
     def loss(self, model: nn.Module, batch: Sequence[Tensor]) -> tuple[Tensor, Tally]:
         """The loss of a batch to minimise, and what else was measured."""
-
-    def describe(self) -> dict[str, Any]:
-        """What stands in the run's environment file about it."""
-        return {}
 
 
 class Classification(Task):
@@ -165,13 +161,6 @@ class Classification(Task):
         if self.ignore is None:
             return torch.ones_like(targets, dtype=torch.bool)
         return targets != self.ignore
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "dataset": self.dataset.name,
-            "samples": {name: self.size(name) for name in ("train", "validation", "test")},
-            "classes": self.dataset.classes,
-        }
 
 
 def _mismatch(logits: Tensor, targets: Tensor, classes: int) -> ShapeError:
