@@ -1,0 +1,219 @@
+"""The `continua` command.
+
+A command is a dataclass: its fields are its options, its docstring is its help, and calling it
+runs it and gives the exit code. To add one, add its class to `commands`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import io
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from continua import ContinuaError, __version__
+
+from ._demo import demo
+from ._progress import progress
+from ._runs import (
+    changed,
+    data,
+    evaluate,
+    export,
+    gradcheck,
+    reproduce,
+    sweep,
+    train,
+)
+from ._words import DONE
+
+__all__ = ["main", "parse", "progress", "run"]
+
+MISTAKE, INTERRUPTED = 2, 130
+ABOUT = (
+    "Continuous-depth networks: weights are functions of depth.\n\n"
+    "Each command has its own --help. `continua --version` tells the version."
+)
+EXTRA = "the command needs more packages; install with `pip install 'continua[recipes]'`"
+
+
+class Command(Protocol):
+    """What `main` asks of a command."""
+
+    def __call__(self) -> int:
+        """Run it; the exit code."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit code: 0, 2 for a user's mistake, or 130 for an interruption."""
+    if list(arguments) in (["--version"], ["-V"]):
+        print(f"continua {__version__}")
+        return DONE
+    try:
+        return parse(arguments)()
+    except ContinuaError as error:
+        from continua.train import Interrupted
+
+        complain(str(error))
+        return INTERRUPTED if isinstance(error, Interrupted) else MISTAKE
+    except ImportError as error:
+        return complain(f"{EXTRA} ({error})")
+    except KeyboardInterrupt:
+        complain("interrupted; files are written whole or not at all")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output went away; the interpreter must not try to flush it.
+        sys.stdout = None
+        return DONE
+    except OSError as error:
+        return complain(str(error))
+    except MemoryError:
+        return complain("there is not enough memory for this; choose something smaller")
+
+
+def complain(sentence: str) -> int:
+    """One sentence on stderr, and the exit code of a mistake."""
+    print("continua:", " ".join(sentence.split()), file=sys.stderr)
+    return MISTAKE
+
+
+def commands() -> dict[str, Callable[..., Command]]:
+    """Every command, by name; here and not above, so that `import continua.cli` needs no extra."""
+    from continua import recipes
+
+    @dataclasses.dataclass(frozen=True)
+    class Json:
+        json: bool = False
+        """Print one JSON object on stdout, and nothing else there."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Demo(Json, recipes.DemoOptions):
+        """Train on handwritten digits, compress, and measure both."""
+
+        def __call__(self) -> int:
+            return demo(self, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Train(Json, recipes.TrainOptions):
+        """Train a recipe; the same command goes on with a run that stopped."""
+
+        def __call__(self) -> int:
+            return train(self, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Evaluate(Json, recipes.EvaluateOptions):
+        """Measure the model of a run, or one made from it."""
+
+        def __call__(self) -> int:
+            return evaluate(self, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Refine(Json, recipes.RefineOptions):
+        """Write a model with more basis functions and steps, and the same weights over depth."""
+
+        def __call__(self) -> int:
+            return changed(recipes.run_refine(self), self.out, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Compress(Json, recipes.CompressOptions):
+        """Write a smaller model: fewer basis functions or steps, without data or retraining."""
+
+        def __call__(self) -> int:
+            return changed(recipes.run_compress(self), self.out, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Sweep(Json, recipes.SweepOptions):
+        """Measure a trained model in many sizes: a table, figures, and a sentence for each."""
+
+        def __call__(self) -> int:
+            return sweep(self, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Export(Json, recipes.ExportOptions):
+        """Write the model of a run by itself, to be loaded elsewhere."""
+
+        def __call__(self) -> int:
+            return export(self, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Reproduce(Json, recipes.ReproduceOptions):
+        """Run the experiment behind a table or figure, and write a report."""
+
+        def __call__(self) -> int:
+            return reproduce(self, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Data(Json, recipes.DataOptions):
+        """List the data there is, what it costs and where it lies; or get some."""
+
+        def __call__(self) -> int:
+            return data(self, self.json)
+
+    @dataclasses.dataclass(frozen=True)
+    class Gradcheck(Json, recipes.GradcheckOptions):
+        """Check every gradient method on the blocks of a saved model."""
+
+        def __call__(self) -> int:
+            return gradcheck(self, self.json)
+
+    kinds = (
+        Demo, Train, Evaluate, Refine, Compress, Sweep, Export, Reproduce, Data, Gradcheck,
+    )  # fmt: skip
+    return {kind.__name__.lower(): kind for kind in kinds}
+
+
+# -- options -----------------------------------------------------------------------------------
+
+
+def parse(arguments: Sequence[str]) -> Command:
+    """The command that the arguments name, with its options."""
+    import tyro
+    from tyro.extras import SubcommandApp
+
+    classes = commands()
+    names = ", ".join(classes)
+    if not arguments:
+        raise ContinuaError(f"say what to do: {names}; `continua --help` tells more")
+    if not arguments[0].startswith("-") and arguments[0] not in classes:
+        near = difflib.get_close_matches(arguments[0], list(classes), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there is: {names}"
+        raise ContinuaError(f"there is no command {arguments[0]!r}; {hint}")
+    app = SubcommandApp()
+    for name, command in classes.items():
+        app.command(name=name)(command)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            made: Command = app.cli(
+                prog="continua",
+                description=ABOUT,
+                args=list(arguments),
+                config=(tyro.conf.FlagCreatePairsOff,),
+            )
+    except SystemExit as exit:
+        if exit.code in (None, 0):
+            raise
+        raise ContinuaError(one_sentence(said.getvalue())) from None
+    return made
+
+
+def one_sentence(message: str) -> str:
+    """What a message of tyro says between the title and the advice, without frame and colour."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", message)
+    lines = [line.strip(" │") for line in plain.splitlines()]
+    rules = [i for i, line in enumerate(lines) if re.match(r"[╭╰─]|-{5}", line)]
+    said = lines[rules[0] + 1 : rules[1]] if len(rules) > 1 else lines
+    sentence = " ".join(said).strip(" .")
+    sentence = re.sub(
+        r"invalid literal for int\(\) with base 10: (.*)", r"\1 is not a whole number", sentence
+    )
+    return f"{sentence}; --help tells what there is"

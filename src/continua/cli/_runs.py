@@ -1,0 +1,204 @@
+"""The commands on runs and models."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ._progress import progress
+from ._words import DONE, percent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from continua.recipes import (
+        DataOptions,
+        EvaluateOptions,
+        ExportOptions,
+        GradcheckOptions,
+        Recipe,
+        ReproduceOptions,
+        Study,
+        SweepOptions,
+        TrainOptions,
+    )
+    from continua.transform import Comparison
+
+
+def train(options: TrainOptions, json: bool) -> int:
+    """Train, and tell what came of it."""
+    from continua.recipes import RECIPES, run_train
+
+    if options.recipe == "list":
+        return listing(RECIPES, json)
+    with progress() as watch:
+        run, result = run_train(options, RECIPES, watch)
+    if json:
+        print(json_format.dumps(result | {"folder": str(run.folder)}))
+        return DONE
+    from continua.recipes import describe_result
+
+    print(describe_result(result))
+    print(f"Everything is in {run.folder}. Next: continua sweep {run.folder}")
+    return DONE
+
+
+def listing(known: Mapping[str, Recipe | Study], json: bool) -> int:
+    """Every recipe, or every study, and how long each scale takes."""
+    if json:
+        rows = {
+            k: {"about": v.about, "takes": {str(s): t for s, t in v.takes.items()}}
+            for k, v in known.items()
+        }
+        print(json_format.dumps(rows))
+        return DONE
+    for name, one in known.items():
+        print(f"{name}: {one.about}")
+        for scale, takes in one.takes.items():
+            print(f"  --scale {scale:<7} {takes}")
+    return DONE
+
+
+def evaluate(options: EvaluateOptions, json: bool) -> int:
+    """Measure a model."""
+    from continua.recipes import run_evaluate
+
+    with progress() as watch:
+        found = run_evaluate(options, watch)
+    if json:
+        print(json_format.dumps(found))
+        return DONE
+    print(
+        f"{found['recipe']}: {percent(found['accuracy'])} of the {found['part']} part, "
+        f"{found['samples']:,} samples; loss {found['loss']:.4f}; "
+        f"{found['parameters']:,} parameters"
+    )
+    return DONE
+
+
+def changed(comparison: Comparison, out: Path, json: bool) -> int:
+    """Tell how a model differs from the one it was made of."""
+    if json:
+        before, after = comparison.source.parameters, comparison.target.parameters
+        print(json_format.dumps({"out": str(out), "parameters": [before, after]}))
+        return DONE
+    print(comparison)
+    print(f"Written to {out}. Next: continua evaluate {out}")
+    return DONE
+
+
+def sweep(options: SweepOptions, json: bool) -> int:
+    """Measure many sizes."""
+    from continua.recipes import run_sweep_command
+
+    with progress() as watch:
+        found = run_sweep_command(options, watch)
+    if json:
+        rows = [vars(trial) for trial in (found.source, *found.trials)]
+        print(json_format.dumps({"samples": found.samples, "part": found.part, "trials": rows}))
+        return DONE
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("basis", "solver", "by"):
+        table.add_column(name, no_wrap=True)
+    for name in ("parameters", "accuracy", "ms"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for trial in (found.source, *found.trials):
+        table.add_row(
+            f"{trial.basis}({trial.size})",
+            f"{trial.scheme} x {trial.steps}",
+            trial.method,
+            f"{trial.parameters:,}",
+            percent(trial.accuracy),
+            "" if trial.milliseconds is None else f"{trial.milliseconds:.1f}",
+            style="bold" if trial is found.source else None,
+        )
+    console.print(table)
+    console.print(
+        f"Accuracy on {found.samples:,} samples of the {found.part} part; ms: median time of "
+        f"{found.batch} samples."
+    )
+    for name, sentence in found.sentences.items():
+        console.print(f"{name}: {sentence}", soft_wrap=True)
+    where = options.out or options.run / "sweep"
+    console.print(f"Table and figures are in {where}.", soft_wrap=True)
+    return DONE
+
+
+def export(options: ExportOptions, json: bool) -> int:
+    """Write a model by itself."""
+    from continua.recipes import run_export
+
+    out = run_export(options)
+    if json:
+        print(json_format.dumps({"out": str(out)}))
+    else:
+        print(f"Written to {out}: continua.load({str(out)!r})")
+    return DONE
+
+
+def reproduce(options: ReproduceOptions, json: bool) -> int:
+    """Run a study."""
+    from continua.recipes import STUDIES, run_reproduce
+
+    if options.study == "list":
+        return listing(STUDIES, json)
+    with progress() as watch:
+        report = run_reproduce(options, STUDIES, watch)
+    if json:
+        print(json_format.dumps(report.facts))
+    else:
+        print(report.text)
+        print(f"Everything is in {report.folder}")
+    return DONE
+
+
+def data(options: DataOptions, json: bool) -> int:
+    """List data, or get some."""
+    from continua.recipes import run_data
+
+    with progress() as watch:
+        entries = run_data(options, watch)
+    if json:
+        print(json_format.dumps([vars(entry) for entry in entries]))
+        return DONE
+    for entry in entries:
+        sizes = " / ".join(f"{n:,}" for n in entry.sizes)
+        cost = f"download {entry.download_bytes / 1e6:,.1f} MB" if entry.download_bytes else "free"
+        print(f"{entry.name}: {entry.what}")
+        print(f"  {sizes} train / validation / test; {cost}; {entry.licence}")
+        print(f"  {entry.where}")
+    return DONE
+
+
+# -- gradcheck ---------------------------------------------------------------------------------
+
+
+def gradcheck(options: GradcheckOptions, json: bool) -> int:
+    """Measure the gradients of a saved model and show a table per block."""
+    from continua.recipes import run_gradcheck
+
+    reports = run_gradcheck(options)
+    if json:
+        rows = {
+            name: [
+                {
+                    key: repr(value) if key == "gradient" else value
+                    for key, value in vars(row).items()
+                }
+                for row in report.rows
+            ]
+            for name, report in reports.items()
+        }
+        print(json_format.dumps(rows))
+        return DONE
+    for name, report in reports.items():
+        print(f"block {name or '(the model)'}")
+        print(report)
+        print()
+    return DONE
