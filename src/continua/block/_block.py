@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal, Self
+from operator import is_
+from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,7 @@ from ._checks import (
     checked_solver,
     checked_span,
     explain,
+    finite,
     has_values,
     non_finite,
     summary,
@@ -321,8 +322,14 @@ class ODEBlock(nn.Module):
 
     def _reference(self) -> Tensor:
         """Some tensor of the field, whose device is the block's."""
-        held = itertools.chain(self.field.parameters(), self.field.buffers())
-        return next(held, torch.empty(0))
+        weight = self._weight()
+        found = next(self.field.buffers(), None) if weight is None else weight
+        return torch.empty(0) if found is None else found
+
+    def _weight(self) -> Tensor | None:
+        """The first of the field's weights."""
+        name = next(iter(self.expansion.weights), None)
+        return next(self.field.parameters(), None) if name is None else tensor(self.field, name)
 
     def _place(self) -> None:
         """Lay the plan out as buffers in the weights' precision and on their device.
@@ -343,31 +350,35 @@ class ODEBlock(nn.Module):
             self._hold(f"_plan_picks{i}", placed.picks)
         for i, (basis, inverse) in enumerate(self._exact.inverses.items()):
             self._hold(f"_plan_inverse{i}", inverse.to(reference.device, self._dtypes[basis]))
+        self._placed = (self._plan_buffers(), self._plan_now(self._exact))
 
     def _hold(self, name: str, value: Tensor | None) -> None:
         self.register_buffer(name, value, persistent=False)
-
-    def _samplings(self) -> dict[Basis, Sampling]:
-        """Every basis at the stages of the fixed grid, in the weights' precision."""
-        assert self._exact is not None
-        return {
-            basis: Sampling(
-                getattr(self, f"_plan_rows{i}"), sampling.index, getattr(self, f"_plan_picks{i}")
-            )
-            for i, (basis, sampling) in enumerate(self._exact.samplings.items())
-        }
 
     def _plan_of(self, span: Span) -> Plan | None:
         """The plan of a solve over this span; None where the solver finds its own way."""
         if self._exact is None or span != self.span:
             return None
-        return Plan(
-            self._exact.stages,
-            self._exact.points,
-            self._plan_depths,
-            self._samplings(),
-            {b: getattr(self, f"_plan_inverse{i}") for i, b in enumerate(self._exact.inverses)},
-        )
+        # Tracing and `torch.func` exchange buffers for a call.
+        buffers, plan = self._placed
+        if not torch.compiler.is_compiling() and all(map(is_, buffers, self._plan_buffers())):
+            return plan
+        return self._plan_now(self._exact)
+
+    def _plan_buffers(self) -> list[Tensor | None]:
+        return [value for name, value in self._buffers.items() if name.startswith("_plan")]
+
+    def _plan_now(self, exact: Plan) -> Plan:
+        """The plan as its buffers have it."""
+        held = cast(dict[str, Tensor], self._buffers)
+        samplings = {
+            basis: Sampling(
+                held[f"_plan_rows{i}"], sampling.index, held[f"_plan_picks{i}"], sampling.steady
+            )
+            for i, (basis, sampling) in enumerate(exact.samplings.items())
+        }
+        inverses = {basis: held[f"_plan_inverse{i}"] for i, basis in enumerate(exact.inverses)}
+        return Plan(exact.stages, exact.points, held["_plan_depths"], samplings, inverses)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(by_rows(fn), recurse)  # type: ignore[no-untyped-call]
@@ -387,12 +398,11 @@ class ODEBlock(nn.Module):
         cost: RunningCost | None,
         solver: Solver,
     ) -> BlockDynamics:
-        device = self._reference().device
         if isinstance(x, Path) and not isinstance(solver, RungeKutta):
             plan = None  # a reversible method has further stages where the signal jumps
 
         def place(basis: Basis, sampling: Sampling) -> Sampling:
-            return sampling.placed(self._dtypes[basis], device)
+            return sampling.placed(self._dtypes[basis], self._reference().device)
 
         return BlockDynamics(
             self.field,
@@ -495,9 +505,16 @@ class ODEBlock(nn.Module):
         return tuple(leaves), structure
 
     def _check_tensor(self, x: Tensor) -> None:
+        weight = self._weight()
+        if weight is None or weight.dtype != x.dtype or weight.device != x.device:
+            self._check_kind(x, weight)
+        # On a GPU, looking would wait for all the work before it, in every block.
+        if x.is_cpu and has_values(x) and not finite(x):
+            raise ArgumentError(f"the input of the block has {non_finite(x)}")
+
+    def _check_kind(self, x: Tensor, weight: Tensor | None) -> None:
         if not (x.is_floating_point() or x.is_complex()):
             raise ShapeError(f"the state must be floating-point, not {x.dtype}; use x.float()")
-        weight = next(iter(self.field.parameters()), None)
         if weight is not None and weight.device != x.device:
             raise ShapeError(
                 f"the input is on {x.device} but the block's weights are on {weight.device}; "
@@ -514,5 +531,3 @@ class ODEBlock(nn.Module):
                 f"the input is {x.dtype} but the block's weights are {weight.dtype}; "
                 f"use block.to({x.dtype}) or convert the input"
             )
-        if has_values(x) and not torch.isfinite(x.detach()).all():
-            raise ArgumentError(f"the input of the block has {non_finite(x)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -148,6 +149,11 @@ def has_values(x: Tensor) -> bool:
     if torch.compiler.is_compiling() or x.is_meta:
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
+def finite(x: Tensor) -> bool:
+    """Whether all values are finite; their sum tells at once, if it is finite itself."""
+    return cmath.isfinite(x.sum().item()) or bool(torch.isfinite(x.detach()).all())
 
 
 def non_finite(x: Tensor) -> str:

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from continua._errors import ArgumentError, ContinuaError, ModuleError, ShapeError, SolveError
 from continua.basis import Basis, Point
 from continua.field import Binding, Expansion, Field, Frame, Path, Sampling, real, tensor
-from continua.solve import Dynamics, Evaluate, Reading, Stage, State
+from continua.solve import Dynamics, Evaluate, Map, Reading, Stage, State
 
 RunningCost = Callable[..., Tensor]
 
@@ -84,7 +84,6 @@ class BlockDynamics(Dynamics):
         self._binding = Binding(module, expansion)
         self._frame: Frame | None = None
         self.breakpoints = breakpoints
-        self._bases = tuple(dict.fromkeys(expansion.bases.values()))
         self._names = tuple(expansion.weights)
         self._costs_own = list(cost.parameters()) if isinstance(cost, nn.Module) else []
         self._gathered: dict[int, Tensor] = {}
@@ -170,13 +169,23 @@ class BlockDynamics(Dynamics):
         plan = self._plan
         if plan is None:
             return self.at(stages())
-        self._frame = self._binding.frame(plan.samplings, plan.points, plan.inverses)
+        self._frame = self._planned(plan)
         depths: Sequence[Tensor] = ()
         if isinstance(self._x, Path):
             depths = self._sided(plan.stages)
         elif self._reads_depth:
             depths = self._depths(plan.depths)
         return self._evaluations(self._frame, depths)
+
+    def maps(self) -> Sequence[Map] | None:
+        if self._plan is None or self._reads_depth or self._structure is not None:
+            return None
+        frame = self._frame = self._planned(self._plan)
+        maps = frame.maps(self._args, self._kwargs)
+        return [lambda z: self._first(frame, 0, (z,), z), *maps[1:]]
+
+    def _planned(self, plan: Plan) -> Frame:
+        return self._binding.frame(plan.samplings, plan.points, plan.inverses)
 
     def degree(self, width: float) -> int:
         share = min(abs(width) / self._width, 1.0)
@@ -223,7 +232,8 @@ class BlockDynamics(Dynamics):
         self, stages: Sequence[Stage], leaves: bool | None
     ) -> tuple[Frame, Sequence[Tensor]]:
         points = [self._point(stage) for stage in stages]
-        samplings = {basis: self._place(basis, Sampling.of(basis, points)) for basis in self._bases}
+        bases = dict.fromkeys(self._expansion.bases.values())
+        samplings = {basis: self._place(basis, Sampling.of(basis, points)) for basis in bases}
         depths: Sequence[Tensor] = ()
         if isinstance(self._x, Path):
             depths = self._sided(stages)
@@ -258,14 +268,10 @@ class BlockDynamics(Dynamics):
 
         def plain(i: int) -> Evaluate:
             """The usual case, without detours: it is called very often."""
-            checked = evaluate(i)
+            return lambda leaves: (frame.call(i, leaves[0], *args, **kwargs),)
 
-            def f(leaves: State) -> State:
-                if not self._checked:
-                    return checked(leaves)
-                return (frame.call(i, leaves[0], *args, **kwargs),)
-
-            return f
+        def same(leaves: State) -> State:
+            return (frame.always(leaves[0], args, kwargs),)
 
         def evaluate(i: int) -> Evaluate:
             def f(leaves: State) -> State:
@@ -286,7 +292,8 @@ class BlockDynamics(Dynamics):
         count = len(frame.points)
         if not single or field or self._cost is not None:
             return [evaluate(i) for i in range(count)]
-        return [plain(0)] * count if frame.steady else [plain(i) for i in range(count)]
+        each = [same] * count if frame.steady else [plain(i) for i in range(count)]
+        return each if self._checked else [evaluate(0), *each[1:]]
 
     def _first(self, frame: Frame, i: int, given: tuple[Any, ...], z: Any) -> Any:
         """The first evaluation, with every mistake that it can show put in a sentence."""
@@ -305,6 +312,12 @@ class BlockDynamics(Dynamics):
                 f"the field {name} changes the state it is given in place; a solver needs that "
                 "state again: use inplace=False"
             )
+        if not (isinstance(out, Tensor) and isinstance(z, Tensor) and out.shape == z.shape):
+            self._check_slope(name, out, z)
+        self._checked = True
+        return out
+
+    def _check_slope(self, name: str, out: Any, z: Any) -> None:
         if self._structure is None and not isinstance(out, Tensor):
             raise ShapeError(f"the field {name} returned {type(out).__name__}, not a tensor")
         if self._structure is not None and pytree.tree_structure(out) != self._structure:
@@ -317,8 +330,6 @@ class BlockDynamics(Dynamics):
                 f"the field {name} maps a state of shape {shapes(z)} to "
                 f"{shapes(out)}; dz/ds must have the shape of z"
             )
-        self._checked = True
-        return out
 
     def _cost_at(self, s: Tensor, z: Any, total: Tensor) -> Tensor:
         assert self._cost is not None
@@ -343,7 +354,8 @@ def _versions(z: Any) -> list[int]:
     """How often each part of a state was written to, where that can be known."""
     if torch.compiler.is_compiling():
         return []
-    return [part._version for part in pytree.tree_leaves(z) if not part.is_inference()]
+    parts = [z] if isinstance(z, Tensor) else pytree.tree_leaves(z)
+    return [part._version for part in parts if not part.is_inference()]
 
 
 def with_input(cost: RunningCost) -> RunningCost:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -46,6 +46,7 @@ class Binding:
         self.update = update and module.training
         self._accepted: list[Frame] = []
         self._picked: dict[str, tuple[Tensor, ...]] = {}
+        self.shown: Frame | None = None  #: whose constant weights the module has
 
     def __enter__(self) -> Self:
         names = [*self.expansion.weights, *self.expansion.state, *self.expansion.carried]
@@ -54,7 +55,7 @@ class Binding:
             for name in names
         }
         self.originals = {name: held(*places[0]) for name, places in self.slots.items()}
-        self._picked = {}
+        self._picked, self.shown = {}, None
         return self
 
     def rows(self, name: str, sampling: Sampling) -> tuple[Tensor, ...]:
@@ -63,9 +64,10 @@ class Binding:
         if sampling.rows is not None:
             return sampling.distinct(stack)
         # An index reads the coefficients themselves: once is enough for all frames of a solve.
-        if name not in self._picked:
-            self._picked[name] = stack.unbind(0)
-        return self._picked[name]
+        picked = self._picked.get(name)
+        if picked is None:
+            picked = self._picked[name] = stack.unbind(0) if len(stack) > 1 else (stack.squeeze(0),)
+        return picked
 
     def frame(
         self,
@@ -100,7 +102,7 @@ class Binding:
                     self._commit(name, basis)
                 for name in self.expansion.carried:
                     self.originals[name].copy_(self._accepted[-1].count(name))
-        self._accepted, self._picked = [], {}
+        self._accepted, self._picked, self.shown = [], {}, None
 
     def _commit(self, name: str, basis: Basis) -> None:
         frames = self._accepted
@@ -130,7 +132,7 @@ class Frame:
         self.state: dict[str, tuple[Tensor, Tensor]] = {}
         self.counts: dict[str, Tensor] = {}
         self.read: dict[str, tuple[Sampling, list[int], list[Tensor]]] = {}
-        self._module = binding.module
+        self._module, self._binding = binding.module, binding
         self._slots: list[Slot] = []
         self._fixed: list[tuple[Registry, str, Tensor]] = []
         self._written: list[tuple[str, Registry, str, Sequence[Tensor]]] = []
@@ -138,14 +140,19 @@ class Frame:
         self._keep = binding.update and leaves is None
         for name, basis in binding.expansion.weights.items():
             self._read_weight(binding, name, samplings[basis], leaves)
+        if binding.expansion.state or binding.expansion.carried:
+            self._read_all_state(binding, samplings)
+
+    def _read_all_state(self, binding: Binding, samplings: Mapping[Basis, Sampling]) -> None:
         with torch.no_grad():
             for name, basis in binding.expansion.state.items():
                 self._read_state(binding, name, samplings[basis])
             if binding.module.training:
                 for name in binding.expansion.carried:
                     count = binding.originals[name]
-                    self.counts[name] = count.expand(len(points), *count.shape).clone()
-                    self._bind(binding, name, self.counts[name].unbind(0))
+                    each = count.expand(len(self.points), *count.shape).clone()
+                    self.counts[name] = each
+                    self._bind(binding, name, each.unbind(0), written=True)
 
     def _read_weight(
         self, binding: Binding, name: str, sampling: Sampling, leaves: bool | None
@@ -160,7 +167,11 @@ class Frame:
                 for i in used:
                     rows[i].requires_grad_()
                 self.read[name] = (sampling, used, [rows[i] for i in used])
-        self._bind(binding, name, [rows[i] for i in sampling.index], written=False)
+        if sampling.steady:
+            value = rows[sampling.index[0]]
+            self._fixed += [(registry, key, value) for registry, key in binding.slots[name]]
+        else:
+            self._bind(binding, name, [rows[i] for i in sampling.index])
 
     def _read_state(self, binding: Binding, name: str, sampling: Sampling) -> None:
         values = sampling.every(binding.state.get(name, binding.originals[name]))  # [E, ...]
@@ -168,17 +179,13 @@ class Frame:
             values = binding.expansion.constraints[name](values)
         if self._keep:
             self.state[name] = (values.clone(), values)
-        self._bind(binding, name, values.unbind(0))
+        self._bind(binding, name, values.unbind(0), written=True)
 
     def _bind(
-        self, binding: Binding, name: str, values: Sequence[Tensor], written: bool = True
+        self, binding: Binding, name: str, values: Sequence[Tensor], written: bool = False
     ) -> None:
-        fixed = not written and all(value is values[0] for value in values)
         for registry, key in binding.slots[name]:
-            if fixed:
-                self._fixed.append((registry, key, values[0]))
-            else:
-                self._slots.append((registry, key, values))
+            self._slots.append((registry, key, values))
             if written and self._keep:
                 self._written.append((name, registry, key, values))
 
@@ -191,15 +198,38 @@ class Frame:
         """The module's output at evaluation i."""
         for registry, key, values in self._slots:
             registry[key] = values[i]
-        for registry, key, value in self._fixed:  # the same at every evaluation
-            if registry[key] is not value:
-                registry[key] = value
+        if self._binding.shown is not self:
+            self._show()
         out = self._module(*args, **kwargs)
         for name, registry, key, values in self._written:
             left = registry[key]
             if left is not values[i] and left is not None:  # replaced, not written in place
                 self._replaced.setdefault(name, {})[i] = left.detach()
         return out
+
+    def always(self, z: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The module's output where all evaluations are the same."""
+        if self._binding.shown is not self:
+            self._show()
+        return self._module(z, *args, **kwargs)
+
+    def maps(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Callable[[Tensor], Any]]:
+        """The module at each evaluation, as long as no other frame is used."""
+
+        def at(i: int) -> Callable[[Tensor], Any]:
+            return lambda z: self.call(i, z, *args, **kwargs)
+
+        if not self.steady:
+            return [at(i) for i in range(len(self.points))]
+        self._show()
+        same = at(0) if args or kwargs else self._module
+        return [same] * len(self.points)
+
+    def _show(self) -> None:
+        """Give the module the weights that are the same at every evaluation."""
+        for registry, key, value in self._fixed:
+            registry[key] = value
+        self._binding.shown = self
 
     def count(self, name: str) -> Tensor:
         """A counter after the last evaluation."""

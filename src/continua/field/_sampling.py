@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,30 +21,33 @@ class Sampling:
             with buckets: then an index does the work of a product.
         index: for each evaluation its row, or the coefficient it picks.
         picks: the same as a tensor, `[E]`.
+        steady: whether all evaluations have the same row.
     """
 
     rows: Tensor | None
     index: tuple[int, ...]
     picks: Tensor
+    steady: bool = False
 
     @classmethod
     def of(cls, basis: Basis, points: Sequence[Point]) -> Sampling:
         """The basis at these points, in float64."""
         if isinstance(basis, Constant):
-            return cls(None, (0,) * len(points), torch.zeros(len(points), dtype=torch.int64))
+            return cls(None, (0,) * len(points), torch.zeros(len(points), dtype=torch.int64), True)
         phi = sample(basis, points)  # [E, K]
         if bool(((phi == 0) | (phi == 1)).all()) and bool((phi.sum(1) == 1).all()):
             picks = phi.argmax(1)
-            return cls(None, tuple(picks.tolist()), picks)
+            index = tuple(picks.tolist())
+            return cls(None, index, picks, len(set(index)) == 1)
         seen: dict[tuple[float, ...], int] = {}
         index = tuple(seen.setdefault(tuple(row), len(seen)) for row in phi.tolist())
         rows = torch.tensor(list(seen), dtype=torch.float64)
-        return cls(rows, index, torch.tensor(index))
+        return cls(rows, index, torch.tensor(index), len(seen) == 1)
 
     def placed(self, dtype: torch.dtype, device: torch.device) -> Sampling:
         """The same in this precision and on this device."""
         rows = None if self.rows is None else self.rows.to(device, dtype)
-        return Sampling(rows, self.index, self.picks.to(device))
+        return Sampling(rows, self.index, self.picks.to(device), self.steady)
 
     def pulled(self, rows: Sequence[int], gradients: Sequence[Tensor], into: Tensor) -> None:
         """Add the gradients of some rows to those of the coefficients, `[K, ...]`."""
@@ -81,8 +85,14 @@ def contract(rows: Tensor, stack: Tensor) -> Tensor:
 
 def autocasting(device: torch.device) -> bool:
     """Whether automatic mixed precision is on for this device."""
-    available = device.type != "meta" and torch.amp.is_autocast_available(device.type)
-    return available and torch.is_autocast_enabled(device.type)
+    if device.type != "cpu" and not _may_autocast(device.type):
+        return False
+    return torch.is_autocast_enabled(device.type)
+
+
+@functools.cache
+def _may_autocast(kind: str) -> bool:
+    return kind != "meta" and torch.amp.is_autocast_available(kind)
 
 
 def _product(rows: Tensor, stack: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +17,11 @@ def slot(module: nn.Module, name: str) -> tuple[dict[str, Tensor | None], str]:
     Writing to the registry exchanges the tensor for the next call of the module, plain tensors
     for parameters included: what `torch.func.functional_call` does, without its bookkeeping.
     """
-    path, _, key = name.rpartition(".")
-    owner = module.get_submodule(path)
-    return (owner._parameters if key in owner._parameters else owner._buffers), key  # type: ignore[return-value]
+    *path, key = name.split(".")
+    owner: Any = module
+    for part in path:
+        owner = owner._modules[part]
+    return (owner._parameters if key in owner._parameters else owner._buffers), key
 
 
 def held(registry: dict[str, Tensor | None], key: str) -> Tensor:

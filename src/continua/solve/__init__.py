@@ -8,7 +8,18 @@ from continua._errors import ArgumentError
 from ._bosh3 import Bosh3
 from ._dopri5 import Dopri5
 from ._dopri8 import Dopri8
-from ._dynamics import Dynamics, Evaluate, Function, Reading, Side, Span, Stage, State, combine
+from ._dynamics import (
+    Dynamics,
+    Evaluate,
+    Function,
+    Map,
+    Reading,
+    Side,
+    Span,
+    Stage,
+    State,
+    combine,
+)
 from ._euler import Euler
 from ._heun import Heun
 from ._midpoint import Midpoint
@@ -33,6 +44,7 @@ __all__ = [
     "Failure",
     "Function",
     "Heun",
+    "Map",
     "Midpoint",
     "Observer",
     "Pair",

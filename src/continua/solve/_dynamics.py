@@ -14,6 +14,7 @@ from torch import Tensor
 
 State = tuple[Tensor, ...]
 Evaluate = Callable[[State], State]
+Map = Callable[[Tensor], Tensor]
 Span = tuple[float, float]
 Side = Literal["left", "right"]
 
@@ -76,6 +77,13 @@ class Dynamics(ABC):
         """The field at all stages of the solver's fixed grid, which may be known already."""
         return self.at(stages())
 
+    def maps(self) -> Sequence[Map] | None:
+        """The field on the solver's grid as maps of a tensor; None where it is not that simple.
+
+        They hold until the field is asked for something else.
+        """
+        return None
+
     def degree(self, width: float) -> int:
         """Of a polynomial that stands for the field's own dependence on depth over this width."""
         return 0
@@ -125,17 +133,18 @@ class Function(Dynamics):
 
 def combine(z: State, ks: Sequence[State], weights: Sequence[float]) -> State:
     """Z + Σ w_i k_i; only the first sum allocates, and no sum is needed by a backward pass."""
-    if len(z) == 1:
-        return (_combined(z[0], ks, weights, 0),)
-    return tuple(_combined(start, ks, weights, leaf) for leaf, start in enumerate(z))
+    terms = nonzero(weights[: len(ks)])
+    return tuple(total(start, [k[leaf] for k in ks], terms) for leaf, start in enumerate(z))
 
 
-def _combined(start: Tensor, ks: Sequence[State], weights: Sequence[float], leaf: int) -> Tensor:
-    total = start
-    for k, w in zip(ks, weights):  # noqa: B905 - the keyword costs a microsecond
-        if w:
-            if total is start:
-                total = torch.add(start, k[leaf], alpha=w)
-            else:
-                total.add_(k[leaf], alpha=w)
-    return total
+def nonzero(weights: Sequence[float]) -> list[tuple[int, float]]:
+    """The weights that count, each with its place."""
+    return [(i, w) for i, w in enumerate(weights) if w]
+
+
+def total(start: Tensor, ks: Sequence[Tensor], terms: Sequence[tuple[int, float]]) -> Tensor:
+    """The sum of a tensor and some multiples of others."""
+    add, out = torch.add, start
+    for i, w in terms:
+        out = add(start, ks[i], alpha=w) if out is start else out.add_(ks[i], alpha=w)
+    return out

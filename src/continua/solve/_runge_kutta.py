@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
+from torch import Tensor
+
 from continua._errors import ArgumentError
 
-from ._dynamics import Dynamics, Span, Stage, State, combine
+from ._dynamics import Dynamics, Map, Span, Stage, State, combine, nonzero, total
 from ._solution import Stats, Trajectory
 from ._step import Observer, Step, scaled, stages_between
 from ._tableau import Tableau
@@ -142,12 +144,18 @@ class RungeKutta(Solver):
         observe: Observer | None = None,
     ) -> Trajectory:
         taken = self._fixed()
+        # A short way for the usual case, where the time between evaluations counts.
+        if len(z) == 1 and observe is None and not save_at:
+            maps = dynamics.maps()
+            if maps is not None:
+                dynamics.accept()
+                return self._march(maps, z[0], (span[1] - span[0]) / taken)
         evaluate = dynamics.on_grid(lambda: self.stages(span))
         dynamics.accept()
         h = (span[1] - span[0]) / taken
+        stats = self._stats(h)
         positions = [(s - span[0]) / h for s in save_at]
         saved = [z for position in positions if position <= 0]
-        stats = Stats(evaluations=len(evaluate), steps=taken, step_sizes=[abs(h)] * taken)
         count = self.tableau.stages
         rows, weights = scaled(self.tableau, h)
         for n in range(taken):
@@ -166,6 +174,22 @@ class RungeKutta(Solver):
                 if observe is not None:
                     observe(made)
         return Trajectory(z, saved, stats)
+
+    def _march(self, maps: Sequence[Map], z: Tensor, h: float) -> Trajectory:
+        rows, weights = scaled(self.tableau, h)
+        inner = [nonzero(row) for row in rows[1 : self.tableau.stages]]
+        update = nonzero(weights)
+        remaining = iter(maps)
+        for f in remaining:
+            ks = [f(z)]
+            for terms in inner:
+                ks.append(next(remaining)(total(z, ks, terms)))
+            z = total(z, ks, update)
+        return Trajectory((z,), [], self._stats(h))
+
+    def _stats(self, h: float) -> Stats:
+        taken = self._fixed()
+        return Stats(taken * self.tableau.stages, taken, step_sizes=[abs(h)] * taken)
 
 
 def checked_steps(steps: Any, name: str = "steps") -> int:

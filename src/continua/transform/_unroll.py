@@ -102,7 +102,9 @@ def _stages(block: ODEBlock) -> tuple[dict[str, nn.Module], list[str]]:
 
     Weights that several depths read in common stay one tensor.
     """
-    expansion, samplings = block.expansion, block._samplings()
+    plan = block._plan_of(block.span)
+    assert plan is not None
+    expansion, samplings = block.expansion, plan.samplings
     read: dict[str, list[Tensor]] = {}
     for name, basis in expansion.bases.items():
         values = samplings[basis].distinct(tensor(block.field, name).detach())
