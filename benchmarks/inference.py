@@ -1,9 +1,10 @@
 """Latency and bytes of one trained size and of the sizes made from it.
 
 The deep ContinuousNet of Stateful ODE-Nets at 16 basis functions and 16 Euler steps (1.63 M
-parameters), half the functions, half the functions with half the steps, and the plain ResNet of
-as many parameters, all in evaluation mode and interleaved in one run. Weights are random: speed
-does not depend on them. The time of `compress` itself is measured too.
+parameters), half the functions, half the functions with half the steps, the plain ResNet of as
+many parameters, and the first and third unrolled into plain modules, all in evaluation mode and
+interleaved in one run. Weights are random: speed does not depend on them. The time of `compress`
+itself is measured too.
 
     python benchmarks/inference.py [--rounds 20] [--threads 2] [--json]
 """
@@ -45,6 +46,8 @@ def models() -> tuple[dict[str, nn.Module], float]:
         "K=8, 8 steps": ct.compress(source, ct.PiecewiseConstant(8), steps=8),
         "ResNet, 16 units": resnet(units=16, first_stitch=True),
     }
+    for name in ("K=16, 16 steps", "K=8, 8 steps"):
+        made[f"{name}, unrolled"] = ct.unroll(made[name])
     kept = {n: m.to(memory_format=torch.channels_last).eval() for n, m in made.items()}
     return kept, statistics.median(times)
 
@@ -78,8 +81,9 @@ def main() -> None:
     rows = {name: {"bytes": held(model)} for name, model in made.items()}
     for batch in (1, 128):
         times = latencies(made, batch, options.rounds)
-        source = times["K=16, 16 steps"]
         for name, values in times.items():
+            unrolled = ", unrolled" if name.endswith("unrolled") else ""
+            source = times[f"K=16, 16 steps{unrolled}"]
             ratios = [a / b for a, b in zip(values, source, strict=True)]
             rows[name][f"ms_{batch}"] = statistics.median(values)
             rows[name][f"ratio_{batch}"] = statistics.median(ratios)
@@ -92,12 +96,12 @@ def main() -> None:
         return
     print(
         f"{options.rounds} rounds, {options.threads} threads, torch {torch.__version__}; "
-        "ratios to the first row, medians"
+        "ratios to 16 functions and 16 steps, medians"
     )
-    print(f"{'':<20}{'bytes':>12}{'ms, batch 1':>14}{'ratio':>8}{'ms, batch 128':>16}{'ratio':>8}")
+    print(f"{'':<26}{'bytes':>12}{'ms, batch 1':>14}{'ratio':>8}{'ms, batch 128':>16}{'ratio':>8}")
     for name, row in rows.items():
         print(
-            f"{name:<20}{row['bytes']:>12,}{row['ms_1']:>14.2f}{row['ratio_1']:>8.2f}"
+            f"{name:<26}{row['bytes']:>12,}{row['ms_1']:>14.2f}{row['ratio_1']:>8.2f}"
             f"{row['ms_128']:>16.1f}{row['ratio_128']:>8.2f}"
         )
     print(f"half the functions and half the steps: goal {GOAL:.2f}")
