@@ -3,15 +3,18 @@
 from ._blocks import blocks
 from ._compare import Comparison, Size, TensorChange, compare, size
 from ._compress import compress
+from ._count import Evaluations, count_evaluations
 from ._files import build, load, save
 from ._functional import FunctionalGradient, functional_gradient
 from ._gradcheck import GradientError, GradientReport, gradcheck
 from ._hyper import fit_hypernetwork
+from ._project import project_gradient
 from ._refine import refine
 from ._unroll import unroll
 
 __all__ = [
     "Comparison",
+    "Evaluations",
     "FunctionalGradient",
     "GradientError",
     "GradientReport",
@@ -21,10 +24,12 @@ __all__ = [
     "build",
     "compare",
     "compress",
+    "count_evaluations",
     "fit_hypernetwork",
     "functional_gradient",
     "gradcheck",
     "load",
+    "project_gradient",
     "refine",
     "save",
     "size",
