@@ -82,6 +82,7 @@ def test_the_names():
         "circles",
         "annuli",
         "spirals",
+        "checkerboard",
     ]
 
 

@@ -8,7 +8,7 @@ import torch
 import continua as ct
 from continua.data import load
 
-NAMES = ["moons", "circles", "annuli", "spirals"]
+NAMES = ["moons", "circles", "annuli", "spirals", "checkerboard"]
 every_set = pytest.mark.parametrize("name", NAMES)
 
 
@@ -65,6 +65,21 @@ def test_spirals_are_two_arms_of_one_and_a_half_turns():
     angle = 1.5 * torch.pi * radius + torch.pi * labels
     on_arm = torch.stack([angle.cos(), angle.sin()], 1) * radius[:, None]
     torch.testing.assert_close(points, on_arm, atol=1e-4, rtol=0)
+
+
+def test_a_checkerboard_has_eight_squares_and_its_class_by_row():
+    points, labels = everything(load("checkerboard", n=4000))
+    assert points.abs().max() <= 2
+    column, row = (points + 2).floor().long().clamp(max=3).unbind(1)
+    assert ((column + row) % 2 == 0).all(), "all squares have one colour"
+    assert torch.equal(row % 2, labels)
+    counts = torch.bincount(4 * row + column, minlength=16)
+    assert (counts > 0).sum() == 8
+    assert counts[counts > 0].min() > 400
+    inside = points + 2 - torch.stack([column, row], 1)
+    torch.testing.assert_close(inside.mean(0), torch.full((2,), 0.5), atol=0.02, rtol=0)
+    noisy, _ = everything(load("checkerboard", n=4000, noise=0.3))
+    assert noisy.abs().max() > 2.2
 
 
 def test_n_and_the_share_can_be_chosen():

@@ -13,7 +13,7 @@ from ._digits import read_digits
 from ._files import Remote
 from ._idx import read_mnist
 from ._split import cut
-from ._toy import Generate, annuli, circles, moons, read_toy, spirals
+from ._toy import Generate, annuli, checkerboard, circles, moons, read_toy, spirals
 from ._treebank import PARTS, read_treebank
 
 Read = Callable[[Mapping[str, Path], int, float, Mapping[str, Any]], Dataset]
@@ -319,6 +319,7 @@ _ALL = (
     _toy("circles", "two circles in the plane, 2 classes", circles, 0.05),
     _toy("annuli", "two annuli in the plane, 2 classes", annuli, 0.1),
     _toy("spirals", "two spirals in the plane, 2 classes", spirals, 0.05),
+    _toy("checkerboard", "squares of one colour in the plane, 2 classes", checkerboard, 0.0),
 )
 
 DATASETS: dict[str, Source] = {source.name: source for source in _ALL}

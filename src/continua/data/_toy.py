@@ -67,6 +67,22 @@ def spirals(n: int, noise: float, seed: int) -> tuple[Tensor, Tensor]:
     return arm + noise * torch.randn(n, 2, generator=generator), labels
 
 
+def checkerboard(n: int, noise: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Squares of one colour, spread evenly, on a board of four by four from -2 to 2.
+
+    The class is that of the row, counted from below: 0 for the first and the third, 1 for the
+    second and the fourth. Without noise the density is 1/8 on the eight squares and 0 elsewhere,
+    and 1/4 on the four of each class.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % 2
+    row = 2 * torch.randint(0, 2, (n,), generator=generator) + labels
+    column = 2 * torch.randint(0, 2, (n,), generator=generator) + labels
+    corner = torch.stack([column, row], 1) - 2.0
+    inside = torch.rand(n, 2, generator=generator)
+    return corner + inside + noise * torch.randn(n, 2, generator=generator), labels
+
+
 def read_toy(
     name: str,
     generate: Generate,

@@ -71,5 +71,5 @@ def inverse_gram(basis: Basis, eps: float) -> Tensor:
     # Not from the Gram matrix itself, which has the square of the condition.
     _, singular, right = torch.linalg.svd(w.sqrt()[:, None] * basis(s), full_matrices=False)
     kept = singular > basis.size * eps * singular[0]
-    right = right[kept] / singular[kept, None]
-    return right.T @ right
+    scaled: Tensor = right[kept] / singular[kept, None]
+    return scaled.T @ scaled
