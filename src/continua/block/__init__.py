@@ -1,5 +1,6 @@
 """The block: a basis, a field, a solver and a gradient put together."""
 
 from ._block import ODEBlock
+from ._plan import Plan
 
-__all__ = ["ODEBlock"]
+__all__ = ["ODEBlock", "Plan"]

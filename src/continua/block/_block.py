@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 from operator import is_
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
-from continua._errors import ArgumentError, ModuleError, ShapeError, SolveError
-from continua.basis import Basis, Constant, Point, Side, least_squares, sample
+from continua._errors import ArgumentError, ModuleError, SolveError
+from continua.basis import Basis, Constant, Side
 from continua.field import (
     BasisChoice,
     Expansion,
@@ -45,19 +43,22 @@ from continua.solve import (
 from ._checks import (
     adaptive,
     by_rows,
+    checked_control,
     checked_depths,
     checked_gradient,
     checked_solver,
     checked_span,
+    checked_state,
     explain,
-    finite,
-    has_values,
-    non_finite,
     summary,
     unflat,
     with_finite_end,
 )
-from ._dynamics import BlockDynamics, Plan, RunningCost
+from ._dynamics import BlockDynamics, RunningCost
+from ._plan import Plan, Stretch
+
+#: of the names of the buffers that hold the plan
+PREFIX = "_plan_"
 
 
 class ODEBlock(nn.Module):
@@ -91,8 +92,6 @@ class ODEBlock(nn.Module):
         >>> block.field[2].weight.shape
         torch.Size([8, 4, 4])
     """
-
-    _plan_depths: Tensor
 
     def __init__(
         self,
@@ -147,9 +146,9 @@ class ODEBlock(nn.Module):
                 start by default.
             kwargs: further arguments, handed to the field at every evaluation.
         """
-        leaves, structure = self._checked_input(x)
+        leaves, structure = checked_state(x, self._weight())
         plan = self._plan_of(self.span)
-        seen = self._checked_control(x, control, self.span)
+        seen = x if control is None else checked_control(control, self.span)
         solver = self.solver
         dynamics = self._dynamics(leaves[0], seen, structure, args, kwargs, plan, None, solver)
         trajectory = self._run(dynamics, leaves, self.span, (), solver)
@@ -193,7 +192,7 @@ class ODEBlock(nn.Module):
             >>> solution.z.shape, solution.stats.evaluations
             (torch.Size([3, 1, 2]), 16)
         """
-        leaves, structure = self._checked_input(x)
+        leaves, structure = checked_state(x, self._weight())
         ends = self.span if span is None else span
         values = checked_span(ends)
         used = self.solver if solver is None else checked_solver(solver)
@@ -203,7 +202,7 @@ class ODEBlock(nn.Module):
             batch = first.shape[:1]
             leaves = (*leaves, torch.zeros(batch, dtype=real(first.dtype), device=first.device))
         plan = self._plan_of(values) if solver is None else None
-        seen = self._checked_control(x, control, values)
+        seen = x if control is None else checked_control(control, values)
         dynamics = self._dynamics(
             leaves[0], seen, structure, args, kwargs, plan, running_cost, used
         )
@@ -243,7 +242,7 @@ class ODEBlock(nn.Module):
         if not isinstance(s, int | float) or not math.isfinite(s):
             raise ArgumentError(f"a depth is a finite number, not {s!r}")
         module = copied(self.field)
-        for name, value in values_at(module, self.expansion, self._point(s, side)).items():
+        for name, value in values_at(module, self.expansion, self._stretch.point(s, side)).items():
             put(module, self.expansion.names(name), value)
         return module
 
@@ -276,41 +275,14 @@ class ODEBlock(nn.Module):
             constraints=self.expansion.constraints,
         )
         self._solver = checked_solver(solver)
-        low, high = (Fraction(end) for end in sorted(self.span))
-        inner = sorted({b for basis in set(bases.values()) for b in basis.breakpoints[1:-1]})
-        # Where a basis breaks, in the block's own depth; the way back must be exact.
-        self._breaks = {float(low + (high - low) * Fraction(b)): b for b in inner}
-        stages = self.solver.schedule(self.span, tuple(self._breaks))
-        self._exact = None if stages is None else self._plan(stages)
+        self._stretch = Stretch(self.span, bases.values())
+        stages = self.solver.schedule(self.span, self._stretch.breaks)
+        plan = None if stages is None else Plan.of(stages, self._stretch, self.expansion)
+        self._exact = plan
         self._place()
         return self
 
     # -- the grid ------------------------------------------------------------------------------
-
-    def _point(self, s: float | Fraction, side: Side) -> Point:
-        """A depth of the span as a point of the bases, which live on [0, 1]."""
-        if s in self._breaks:
-            return Point(self._breaks[float(s)], side)
-        low, high = sorted(self.span)
-        if isinstance(s, Fraction):
-            return Point(float((s - Fraction(low)) / (Fraction(high) - Fraction(low))), side)
-        return Point((s - low) / (high - low), side)
-
-    def _plan(self, stages: tuple[Stage, ...]) -> Plan:
-        """The stages of a fixed grid, and every basis there, in float64."""
-        low, high = map(Fraction, sorted(self.span))
-        points = tuple(
-            Point(float((Fraction(stage.depth) - low) / (high - low)), stage.side)
-            for stage in stages
-        )
-        depths = torch.tensor([float(stage.depth) for stage in stages], dtype=torch.float64)
-        bases = dict.fromkeys(self.expansion.bases.values())
-        samplings = {basis: Sampling.of(basis, points) for basis in bases}
-        inverses = {
-            basis: least_squares(sample(basis, points), rcond=1e-7)
-            for basis in dict.fromkeys(self.expansion.state.values())
-        }
-        return Plan(stages, points, depths, samplings, inverses)
 
     def _dtype_of(self, basis: Basis) -> torch.dtype:
         """The precision in which a basis is read: the finest of the tensors that use it."""
@@ -337,48 +309,28 @@ class ODEBlock(nn.Module):
         The exact plan stays apart in float64: a trip through half precision costs nothing.
         """
         self._dtypes = {basis: self._dtype_of(basis) for basis in self.expansion.bases.values()}
-        for name in [name for name in self._buffers if name.startswith("_plan")]:
+        for name in [name for name in self._buffers if name.startswith(PREFIX)]:
             del self._buffers[name]
         if self._exact is None:
             return
-        reference = self._reference()
-        dtype = reference.dtype if reference.is_floating_point() else torch.get_default_dtype()
-        self._hold("_plan_depths", self._exact.depths.to(reference.device, dtype))
-        for i, (basis, sampling) in enumerate(self._exact.samplings.items()):
-            placed = sampling.placed(self._dtypes[basis], reference.device)
-            self._hold(f"_plan_rows{i}", placed.rows)
-            self._hold(f"_plan_picks{i}", placed.picks)
-        for i, (basis, inverse) in enumerate(self._exact.inverses.items()):
-            self._hold(f"_plan_inverse{i}", inverse.to(reference.device, self._dtypes[basis]))
-        self._placed = (self._plan_buffers(), self._plan_now(self._exact))
+        for name, value in self._exact.tensors(self._dtypes, self._reference()).items():
+            self.register_buffer(PREFIX + name, value, persistent=False)
+        held = self._plan_tensors()
+        self._placed = (held, self._exact.holding(held))
 
-    def _hold(self, name: str, value: Tensor | None) -> None:
-        self.register_buffer(name, value, persistent=False)
+    def _plan_tensors(self) -> dict[str, Tensor | None]:
+        held = self._buffers.items()
+        return {name[len(PREFIX) :]: t for name, t in held if name.startswith(PREFIX)}
 
     def _plan_of(self, span: Span) -> Plan | None:
         """The plan of a solve over this span; None where the solver finds its own way."""
         if self._exact is None or span != self.span:
             return None
+        held, (known, plan) = self._plan_tensors(), self._placed
         # Tracing and `torch.func` exchange buffers for a call.
-        buffers, plan = self._placed
-        if not torch.compiler.is_compiling() and all(map(is_, buffers, self._plan_buffers())):
+        if not torch.compiler.is_compiling() and all(map(is_, known.values(), held.values())):
             return plan
-        return self._plan_now(self._exact)
-
-    def _plan_buffers(self) -> list[Tensor | None]:
-        return [value for name, value in self._buffers.items() if name.startswith("_plan")]
-
-    def _plan_now(self, exact: Plan) -> Plan:
-        """The plan as its buffers have it."""
-        held = cast(dict[str, Tensor], self._buffers)
-        samplings = {
-            basis: Sampling(
-                held[f"_plan_rows{i}"], sampling.index, held[f"_plan_picks{i}"], sampling.steady
-            )
-            for i, (basis, sampling) in enumerate(exact.samplings.items())
-        }
-        inverses = {basis: held[f"_plan_inverse{i}"] for i, basis in enumerate(exact.inverses)}
-        return Plan(exact.stages, exact.points, held["_plan_depths"], samplings, inverses)
+        return self._exact.holding(held)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(by_rows(fn), recurse)  # type: ignore[no-untyped-call]
@@ -398,6 +350,7 @@ class ODEBlock(nn.Module):
         cost: RunningCost | None,
         solver: Solver,
     ) -> BlockDynamics:
+        breaks = self._stretch.breaks
         if isinstance(x, Path) and not isinstance(solver, RungeKutta):
             plan = None  # a reversible method has further stages where the signal jumps
 
@@ -408,9 +361,9 @@ class ODEBlock(nn.Module):
             self.field,
             self.expansion,
             plan,
-            lambda stage: self._point(stage.depth, stage.side),
+            lambda stage: self._stretch.point(stage.depth, stage.side),
             place,
-            (*self._breaks, *x.breakpoints) if isinstance(x, Path) else tuple(self._breaks),
+            (*breaks, *x.breakpoints) if isinstance(x, Path) else breaks,
             abs(self.span[1] - self.span[0]),
             like,
             x,
@@ -465,7 +418,7 @@ class ODEBlock(nn.Module):
 
     def _field_at(self, x: Any, s: float) -> tuple[dict[str, Tensor], Callable[[Tensor], Tensor]]:
         """The field at one depth as a function of the state, and its weights there as leaves."""
-        state, structure = self._checked_input(x)
+        state, structure = checked_state(x, self._weight())
         dynamics = self._dynamics(state[0], x, structure, (), {}, None, None, self.solver)
         start, end = self.span
         side = sides(start, end)[int(s == end)]
@@ -478,56 +431,3 @@ class ODEBlock(nn.Module):
             reading = dynamics.read([Stage(s, side)])
         names = [name for name in self.expansion.weights if tensor(self.field, name).requires_grad]
         return dict(zip(names, reading.leaves, strict=False)), f
-
-    def _checked_control(self, x: Any, control: Any, span: Span) -> Any:
-        """What a field sees as its input."""
-        if isinstance(control, Path):
-            control.check(span)
-        return x if control is None else control
-
-    def _checked_input(self, x: Any) -> tuple[State, Any]:
-        """The leaves of the state and its structure, None for a single tensor."""
-        if isinstance(x, Tensor):
-            self._check_tensor(x)
-            return (x,), None
-        if not isinstance(x, tuple | dict):
-            raise ShapeError(
-                f"the state is a tensor, or a tuple or dictionary of tensors, "
-                f"not {type(x).__name__}"
-            )
-        leaves, structure = pytree.tree_flatten(x)
-        if not leaves:
-            raise ShapeError("the state is empty")
-        for leaf in leaves:
-            if not isinstance(leaf, Tensor):
-                raise ShapeError(f"the state contains a {type(leaf).__name__}, not only tensors")
-            self._check_tensor(leaf)
-        return tuple(leaves), structure
-
-    def _check_tensor(self, x: Tensor) -> None:
-        weight = self._weight()
-        if weight is None or weight.dtype != x.dtype or weight.device != x.device:
-            self._check_kind(x, weight)
-        # On a GPU, looking would wait for all the work before it, in every block.
-        if x.is_cpu and has_values(x) and not finite(x):
-            raise ArgumentError(f"the input of the block has {non_finite(x)}")
-
-    def _check_kind(self, x: Tensor, weight: Tensor | None) -> None:
-        if not (x.is_floating_point() or x.is_complex()):
-            raise ShapeError(f"the state must be floating-point, not {x.dtype}; use x.float()")
-        if weight is not None and weight.device != x.device:
-            raise ShapeError(
-                f"the input is on {x.device} but the block's weights are on {weight.device}; "
-                f"use block.to({str(x.device)!r}) or move the input"
-            )
-        if (
-            weight is not None
-            and not autocasting(x.device)
-            and weight.dtype.is_floating_point
-            and x.dtype != weight.dtype
-            and x.dtype.is_floating_point
-        ):
-            raise ShapeError(
-                f"the input is {x.dtype} but the block's weights are {weight.dtype}; "
-                f"use block.to({x.dtype}) or convert the input"
-            )

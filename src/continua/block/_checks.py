@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from continua._errors import ArgumentError
+from continua._errors import ArgumentError, ShapeError
 from continua.basis import Basis
+from continua.field import Path, autocasting
 from continua.gradient import Gradient
-from continua.solve import Failure, Pair, Solver, Span, Status, Trajectory
+from continua.solve import Failure, Pair, Solver, Span, State, Status, Trajectory
 
 
 def checked_span(span: tuple[float | Tensor, float | Tensor]) -> Span:
@@ -142,6 +143,67 @@ def summary(bases: Mapping[str, Basis]) -> str:
     if len(counts) == 1:
         return repr(next(iter(counts)))
     return ", ".join(f"{basis!r} for {n}" for basis, n in counts.items()) or "none"
+
+
+def checked_control(control: Any, span: Span) -> Any:
+    """What a field sees as its input, if it covers the span."""
+    if isinstance(control, Path):
+        control.check(span)
+    return control
+
+
+def checked_state(x: Any, weight: Tensor | None) -> tuple[State, Any]:
+    """The leaves of a state and its structure, None for a single tensor.
+
+    Args:
+        x: what a block was given.
+        weight: one of its weights, with which the state must agree.
+    """
+    if isinstance(x, Tensor):
+        _check_tensor(x, weight)
+        return (x,), None
+    if not isinstance(x, tuple | dict):
+        raise ShapeError(
+            f"the state is a tensor, or a tuple or dictionary of tensors, not {type(x).__name__}"
+        )
+    leaves, structure = pytree.tree_flatten(x)
+    if not leaves:
+        raise ShapeError("the state is empty")
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            raise ShapeError(f"the state contains a {type(leaf).__name__}, not only tensors")
+        _check_tensor(leaf, weight)
+    return tuple(leaves), structure
+
+
+def _check_tensor(x: Tensor, weight: Tensor | None) -> None:
+    if weight is None or weight.dtype != x.dtype or weight.device != x.device:
+        _check_kind(x, weight)
+    # On a GPU, looking would wait for all the work before it, in every block.
+    if x.is_cpu and has_values(x) and not finite(x):
+        raise ArgumentError(f"the input of the block has {non_finite(x)}")
+
+
+def _check_kind(x: Tensor, weight: Tensor | None) -> None:
+    if not (x.is_floating_point() or x.is_complex()):
+        raise ShapeError(f"the state must be floating-point, not {x.dtype}; use x.float()")
+    if weight is None:
+        return
+    if weight.device != x.device:
+        raise ShapeError(
+            f"the input is on {x.device} but the block's weights are on {weight.device}; "
+            f"use block.to({str(x.device)!r}) or move the input"
+        )
+    if (
+        not autocasting(x.device)
+        and weight.dtype.is_floating_point
+        and x.dtype.is_floating_point
+        and x.dtype != weight.dtype
+    ):
+        raise ShapeError(
+            f"the input is {x.dtype} but the block's weights are {weight.dtype}; "
+            f"use block.to({x.dtype}) or convert the input"
+        )
 
 
 def has_values(x: Tensor) -> bool:

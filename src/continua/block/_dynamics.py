@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -18,18 +17,9 @@ from continua.basis import Basis, Point
 from continua.field import Binding, Expansion, Field, Frame, Path, Sampling, real, tensor
 from continua.solve import Dynamics, Evaluate, Map, Reading, Stage, State
 
+from ._plan import Plan
+
 RunningCost = Callable[..., Tensor]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A fixed grid, worked out once: its stages, depths, and the bases there."""
-
-    stages: tuple[Stage, ...]
-    points: tuple[Point, ...]
-    depths: Tensor
-    samplings: dict[Basis, Sampling]
-    inverses: dict[Basis, Tensor]
 
 
 class BlockDynamics(Dynamics):
@@ -77,6 +67,8 @@ class BlockDynamics(Dynamics):
         if resolve:
             trained = {b for n, b in expansion.weights.items() if tensor(module, n).requires_grad}
             self.frequency = max((b.frequency for b in trained), default=0.0) / width
+            # Coefficients of a field's own basis that vary with depth: products, so they add.
+            self.frequency += max((f.depth_frequency for f in self._fields), default=0.0)
         self._point, self._place = point, place
         self._x, self._structure, self._args, self._kwargs = x, structure, args, kwargs
         self._cost = None if cost is None else with_input(cost)
@@ -104,6 +96,13 @@ class BlockDynamics(Dynamics):
         own = [*self._module.parameters(), *self._costs_own]
         self._constants = [p for p in own if p.requires_grad and id(p) not in known]
         return (*weights, *self._given(), *self._constants)
+
+    @cached_property
+    def _fields(self) -> list[Field]:
+        """The field, and those that it is made of."""
+        if not isinstance(self._module, Field):
+            return []
+        return [part for part in self._module.modules() if isinstance(part, Field)]
 
     def _given(self) -> list[Tensor]:
         """The tensors among input and arguments that want a gradient."""
@@ -190,7 +189,8 @@ class BlockDynamics(Dynamics):
     def degree(self, width: float) -> int:
         share = min(abs(width) / self._width, 1.0)
         bases = {self._expansion.weights[name] for name in self._names}
-        return max((basis.degree_on(share) for basis in bases), default=0)
+        own = max((field.degree_on(abs(width)) for field in self._fields), default=0)
+        return own + max((basis.degree_on(share) for basis in bases), default=0)
 
     def accept(self) -> None:
         assert self._frame is not None

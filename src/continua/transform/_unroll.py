@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from continua._errors import ArgumentError, ModuleError
-from continua.block import ODEBlock
+from continua.block import ODEBlock, Plan
 from continua.field import Field, put, tensor
 from continua.solve import RungeKutta
 
@@ -55,7 +55,9 @@ def _plain(block: ODEBlock) -> nn.Module:
             f"{solver!r} has no fixed grid to write out; "
             "choose one first: continua.compress(model, solver=continua.RK4(steps=8))"
         )
-    modules, names = _stages(block)
+    plan = block._plan_of(block.span)
+    assert plan is not None
+    modules, names = _stages(block, plan)
     attributes: dict[str, nn.Module | Tensor] = dict(modules)
     graph = fx.Graph()
     state, further = _inputs(graph, block.field)
@@ -69,7 +71,7 @@ def _plain(block: ODEBlock) -> nn.Module:
             z_i = _sum(graph, z, ks, [h * float(a) for a in row])
             arguments: tuple[fx.Node, ...] = (z_i,)
             if isinstance(block.field, Field):
-                attributes[f"depth{at}"] = block._plan_depths[at].clone()
+                attributes[f"depth{at}"] = plan.depths[at].clone()
                 arguments = (graph.get_attr(f"depth{at}"), z_i, x)
             ks.append(graph.call_module(names[at], arguments, further))
         z = _sum(graph, z, ks, [h * float(b) for b in tableau.b])
@@ -97,13 +99,11 @@ def _inputs(graph: fx.Graph, field: nn.Module) -> tuple[fx.Node, dict[str, Any]]
     return state, further
 
 
-def _stages(block: ODEBlock) -> tuple[dict[str, nn.Module], list[str]]:
+def _stages(block: ODEBlock, plan: Plan) -> tuple[dict[str, nn.Module], list[str]]:
     """The field at each distinct depth, by name, and the name for each evaluation.
 
     Weights that several depths read in common stay one tensor.
     """
-    plan = block._plan_of(block.span)
-    assert plan is not None
     expansion, samplings = block.expansion, plan.samplings
     read: dict[str, list[Tensor]] = {}
     for name, basis in expansion.bases.items():
@@ -125,7 +125,7 @@ def _stages(block: ODEBlock) -> tuple[dict[str, nn.Module], list[str]]:
     modules: dict[str, nn.Module] = {}
     known: dict[tuple[int, ...], str] = {}
     names = []
-    for at in range(len(block._plan_depths)):
+    for at in range(len(plan.points)):
         key = tuple(sampling.index[at] for sampling in samplings.values())
         if key not in known:
             known[key] = f"stage{len(known)}"
