@@ -1,0 +1,123 @@
+"""Counting how often the fields of a model are evaluated."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from continua._errors import ArgumentError
+from continua.block import ODEBlock
+from continua.gradient import Gradient
+from continua.solve import Dynamics, Solver, Span, State, Stats, Trajectory
+
+
+class Evaluations:
+    """How often the fields of a model were evaluated, as `count_evaluations` saw it.
+
+    It goes on with backward passes of what was solved inside, also after the end.
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[Stats] = []
+
+    @property
+    def forward(self) -> int:
+        """Evaluations of all forward solves."""
+        return sum(stats.evaluations for stats in self._seen)
+
+    @property
+    def backward(self) -> int:
+        """Evaluations of the backward passes that have run so far."""
+        return sum(s.backward.evaluations for s in self._seen if s.backward is not None)
+
+    @property
+    def solves(self) -> int:
+        """How many solves there were: one per block and call, as a rule."""
+        return len(self._seen)
+
+    def __repr__(self) -> str:
+        return f"Evaluations(forward={self.forward}, backward={self.backward})"
+
+
+@contextmanager
+def count_evaluations(model: nn.Module) -> Iterator[Evaluations]:
+    """Count the evaluations of the fields of a model, forward and backward apart.
+
+    Forward counts every call of a field that a solve makes: all stages, those of rejected steps
+    too, the trial step by which an adaptive solver finds its first step length, and what an
+    interpolant takes. One call is one evaluation, however large the batch. Backward counts the
+    calls that the gradient makes again: the stages of the adjoint equation and the points of its
+    quadrature under `Adjoint`, the repeated steps under `Checkpoint` and `Reversible`. It is zero
+    under `Backprop`, which calls no field again. A graph that is run backward twice counts once.
+
+    Args:
+        model: any module; its ODE blocks are counted together, and one without any gives zero.
+            Copies that are made meanwhile, by `refine` for instance, are not counted.
+
+    Example:
+        >>> import torch
+        >>> import continua as ct
+        >>> block = ct.ODEBlock(nn.Linear(2, 2), solver=ct.RK4(steps=3), gradient=ct.Checkpoint())
+        >>> with count_evaluations(block) as count:
+        ...     block(torch.ones(1, 2)).sum().backward()
+        >>> count.forward, count.backward
+        (12, 12)
+    """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
+    count = Evaluations()
+    found = [m for m in model.modules() if isinstance(m, ODEBlock)]
+    before = [block.gradient for block in found]
+    during = [_observed(gradient, count) for gradient in before]
+    for block, gradient in zip(found, during, strict=True):
+        block.gradient = gradient
+    try:
+        yield count
+    finally:
+        for block, own, gradient in zip(found, before, during, strict=True):
+            if block.gradient is gradient:  # one that was assigned meanwhile stays
+                block.gradient = own
+
+
+def _observed(gradient: Gradient, count: Evaluations) -> Gradient:
+    """The same gradient, which tells a counter what its solves cost.
+
+    Every solve of a block goes through its gradient, also those that other modules make with the
+    gradient of a block they hold.
+    """
+    kind = _observing(type(gradient))
+    made: Any = kind.__new__(kind)
+    vars(made).update(vars(gradient))
+    made._watch = (gradient, count)
+    return made  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _observing(kind: type[Gradient]) -> type[Gradient]:
+    """A gradient of this kind, and of its name: a model that is saved meanwhile is as before."""
+
+    def solve(
+        self: Any,
+        solver: Solver,
+        dynamics: Dynamics,
+        z: State,
+        span: Span,
+        save_at: Sequence[float],
+    ) -> Trajectory:
+        own, count = self._watch
+        trajectory: Trajectory = own.solve(solver, dynamics, z, span, save_at)
+        count._seen.append(trajectory.stats)
+        return trajectory
+
+    def copied(self: Any, memo: dict[int, Any]) -> Gradient:
+        own: Gradient = copy.deepcopy(self._watch[0], memo)
+        return own
+
+    # A slot keeps the counter out of `vars`, which are the arguments of a gradient.
+    body = {"__slots__": ("_watch",), "solve": solve, "__deepcopy__": copied}
+    return type(kind.__name__, (kind,), body)
