@@ -12,6 +12,8 @@ from ._path import Path
 from ._patterns import choose, listed
 from ._sampling import Sampling, autocasting, contract
 from ._tensors import copied, put, real, tensor
+from ._warp import Warped
+from ._weights import GivenWeights
 
 __all__ = [
     "BasisChoice",
@@ -21,6 +23,7 @@ __all__ = [
     "Expansion",
     "Field",
     "Frame",
+    "GivenWeights",
     "HigherOrder",
     "Hypernetwork",
     "Init",
@@ -28,6 +31,7 @@ __all__ = [
     "Path",
     "Sampling",
     "SelectiveSecondOrder",
+    "Warped",
     "ZeroAugment",
     "autocasting",
     "choose",

@@ -28,3 +28,16 @@ class Field(nn.Module, ABC):
     @abstractmethod
     def forward(self, s: Tensor, z: Tensor, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """dz/ds at depth s (a scalar tensor) and state z, for a block whose input was x."""
+
+    @property
+    def depth_frequency(self) -> float:
+        """How fast the field's own weights vary with depth, in radians per unit of it.
+
+        For a field that reads weights in a basis of its own: an adaptive solver whose steps are
+        differentiated must resolve every function there, as it does with the block's basis.
+        """
+        return 0.0
+
+    def degree_on(self, width: float) -> int:
+        """Of a polynomial that stands for those weights over this width of depth."""
+        return 0

@@ -6,15 +6,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from continua._errors import ArgumentError, ShapeError
 
-from ._control import evaluated
-from ._field import Field
+from ._tensors import tensor_names
+from ._weights import GivenWeights, called_with
 
 
-class Hypernetwork(Field):
+class Hypernetwork(GivenWeights):
     r"""A field whose weights are the output of a network of the depth.
 
     .. math:: \frac{dz}{ds} = f(z;\, g_\omega(s))
@@ -44,6 +43,7 @@ class Hypernetwork(Field):
         self.count = sum(p.numel() for p in named.values())
         # Outside the tree: a block would expand what is a parameter of the field.
         self._module = (module,)
+        self._aliases = tensor_names(module)[1]
         self.net = net
         last = [layer for layer in net.modules() if isinstance(layer, nn.Linear)][-1:]
         if last and last[0].bias is not None and last[0].bias.shape == (self.count,):
@@ -70,17 +70,5 @@ class Hypernetwork(Field):
         return self._module[0]
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        weights = {f"module.{name}": value for name, value in self.weights(s).items()}
-        out: Tensor = functional_call(_Call(self.module), weights, (s, z, x, *args), kwargs)
-        return out
-
-
-class _Call(nn.Module):
-    """A module or field called the same way."""
-
-    def __init__(self, module: nn.Module):
-        super().__init__()
-        self.module = module
-
-    def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        return evaluated(self.module, s, z, x, *args, **kwargs)
+        weights = self.weights(s)
+        return called_with(self.module, weights, self._aliases, s, z, x, *args, **kwargs)

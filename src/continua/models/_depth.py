@@ -149,8 +149,11 @@ class _PerSample(Field):
             place = (at - low) / (high - low)
             each = {}
             for name, stack in zip(names, stacks, strict=True):
-                phi = block.expansion.bases[name](place)  # [B, K]
-                value = contract(phi, stack)  # [B, ...]
+                basis = block.expansion.bases[name]
+                if isinstance(basis, Constant):  # no function of the depth, which may be learned
+                    value = stack.expand(len(z), *stack.shape[1:])
+                else:
+                    value = contract(basis(place), stack)  # [B, K] by [K, ...]
                 rule = block.expansion.constraints.get(name)
                 each[name] = value if rule is None else rule(value)
 

@@ -1,4 +1,4 @@
-"""From a hypernetwork to a basis."""
+"""From weights that a field gives to a basis."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import torch
 from continua._errors import ArgumentError
 from continua.basis import Basis, fit
 from continua.block import ODEBlock
-from continua.field import Hypernetwork, copied
+from continua.field import GivenWeights
 from continua.solve import Solver
 
 
 def fit_hypernetwork(
     block: ODEBlock, basis: Basis, *, solver: Solver | None = None, points: int | None = None
 ) -> ODEBlock:
-    r"""A block whose weights are those of a hypernetwork, written in a basis.
+    r"""A block whose weights are those of a hypernetwork or a warped basis, in a plain basis.
 
     .. math:: \theta_k = \arg\min \sum_i \Big\| g_\omega(s_i) - \sum_k \phi_k(s_i)\, \theta_k
               \Big\|^2
@@ -22,7 +22,8 @@ def fit_hypernetwork(
     From then on it can be refined and compressed like any other.
 
     Args:
-        block: with a `Hypernetwork` as its field; it is not changed.
+        block: with a `Hypernetwork` or a `Warped` as its field, or anything else that gives a
+            module its weights at every depth; it is not changed.
         basis: for every weight.
         solver: of the new block; the old one's by default.
         points: equispaced depths s_i of the fit; sixteen for each function by default.
@@ -37,18 +38,24 @@ def fit_hypernetwork(
         >>> torch.allclose(fitted(x), block(x), atol=1e-5)
         True
     """
-    if not isinstance(block, ODEBlock) or not isinstance(block.field, Hypernetwork):
-        raise ArgumentError("fit_hypernetwork takes an ODEBlock whose field is a Hypernetwork")
+    if not isinstance(block, ODEBlock) or not isinstance(block.field, GivenWeights):
+        got = type(block.field if isinstance(block, ODEBlock) else block).__name__
+        raise ArgumentError(
+            "fit_hypernetwork takes an ODEBlock whose field is a Hypernetwork or a Warped, not "
+            f"{got}; another block has its weights in a basis already: use continua.compress"
+        )
     plain = block.at(block.span[0])
-    assert isinstance(plain, Hypernetwork)
+    assert isinstance(plain, GivenWeights)
     count = points or 16 * basis.size
     low, high = sorted(block.span)
     shares = [(i + 0.5) / count for i in range(count)]
-    reference = next(plain.net.parameters())
+    reference = next(plain.parameters())
     with torch.no_grad():
         rows = [
             plain.weights(
-                torch.tensor(low + (high - low) * share).to(reference.device, reference.dtype)
+                torch.tensor(
+                    low + (high - low) * share, dtype=reference.dtype, device=reference.device
+                )
             )
             for share in shares
         ]
@@ -57,7 +64,7 @@ def fit_hypernetwork(
             for name in rows[0]
         }
     made = ODEBlock(
-        copied(block.field.module),
+        plain.module,
         basis,
         solver or block.solver,
         block.gradient,
