@@ -708,3 +708,14 @@ def test_what_was_there_stays_if_drawing_fails(tmp_path, monkeypatch):
         plot.animate(S, flow(), None, path, seconds=0.1)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_depth_flow_draws_each_sample_to_its_own_depth():
+    z, ends = flow(1), torch.linspace(0.5, 2.0, flow(1).shape[1])
+    (lines, dots) = plot.depth_flow(S, z, ends=ends).axes[0].collections
+    assert sorted(path.vertices[-1, 0] for path in lines.get_paths()) == pytest.approx(
+        sorted((S[-1] * ends).tolist())
+    )
+    assert len(dots.get_offsets()) == len(ends)
+    with pytest.raises(ct.ShapeError, match="one depth per sample"):
+        plot.depth_flow(S, z, ends=ends[1:])

@@ -48,7 +48,12 @@ BETWEEN = 80
 
 @styled
 def depth_flow(
-    s: Sequence[float], z: Tensor, labels: Tensor | None = None, *, title: str = ""
+    s: Sequence[float],
+    z: Tensor,
+    labels: Tensor | None = None,
+    *,
+    ends: Tensor | None = None,
+    title: str = "",
 ) -> Figure:
     """Trajectories over depth, one panel per coordinate and one thin line per sample.
 
@@ -58,6 +63,8 @@ def depth_flow(
         s: the depths, in a row.
         z: the states there, `[S, B, D]`, as `block.solve(x, save_at=s).z` gives them.
         labels: a class per sample, which colours its line.
+        ends: the depth at which each sample ends, `[B]`, where they differ, as with
+            `AdaptiveDepth`; then s are shares of it, and a dot marks the end.
         title: above the figure.
 
     Dissecting Neural ODEs (Massaroli et al. 2020) calls these depth flows.
@@ -77,9 +84,11 @@ def depth_flow(
     order = mixed(count)
     fig = figure(4.8 if shown == 1 else 7.4, 3.2 if shown < 3 else 2.9)
     panels = fig.subplots(1, shown, sharex=True, squeeze=False)[0]
-    across = torch.tensor(depths, dtype=torch.float64)
+    across = torch.tensor(depths, dtype=torch.float64).unsqueeze(1).expand(-1, count)
+    if ends is not None:
+        across = across * checked_ends(ends, count)
     for i, ax in enumerate(panels):
-        lines = [torch.stack([across, states[:, j, i]], 1).numpy() for j in order]
+        lines = [torch.stack([across[:, j], states[:, j, i]], 1).numpy() for j in order]
         ax.add_collection(
             LineCollection(
                 lines,
@@ -89,8 +98,10 @@ def depth_flow(
             ),
             autolim=True,
         )
+        if ends is not None:
+            ax.scatter(across[-1], states[-1, :, i], s=9, c=colour, zorder=3)
         ax.autoscale_view()
-        ax.set_xlim(min(depths), max(depths))
+        ax.set_xlim(float(across.min()), float(across.max()) * (1 if ends is None else 1.02))
         ax.set_xlabel("depth s")
         ax.set_ylabel(f"$z_{i + 1}(s)$")
         ax.locator_params(nbins=5)
@@ -200,6 +211,14 @@ def checked_flow(s: Sequence[float], z: Tensor) -> tuple[list[float], Tensor]:
     if not (all(d > 0 for d in steps) or all(d < 0 for d in steps)):
         raise ArgumentError("the depths of a flow increase, or decrease, all the way")
     return depths, finite(z, "states")
+
+
+def checked_ends(ends: Tensor, count: int) -> Tensor:
+    """The depth at which each sample ends, in float64."""
+    if not isinstance(ends, Tensor) or ends.shape != (count,):
+        shape = list(ends.shape) if isinstance(ends, Tensor) else type(ends).__name__
+        raise ShapeError(f"ends are one depth per sample, [{count}], not {shape}")
+    return finite(ends, "ends")
 
 
 def checked_depths(depths: Sequence[float], span: tuple[float, float]) -> list[float]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -39,25 +41,50 @@ class AdaptiveReflection(Study):
         train_steps(
             model, loss, STEPS[here.scale], name="adaptive depth", anneal=True, watch=here.watch
         )
-        shares = [i / 20 for i in range(21)]
+        shares = [i / 200 for i in range(201)]
         with torch.no_grad():
             error = float((model(x) + x).square().mean())
-            z = model.solve(x[::5], save_at=shares).z
+            z = model.solve(x, save_at=shares).z
             depths = model.depths(x)
-        labels = (x[::5, 0] > 0).long()
-        figure = plot.depth_flow(shares, z, labels, title="over the share of each one's depth")
+        crossings = crossed(torch.tensor(shares).unsqueeze(1) * depths, z.squeeze(2))
+        some = slice(None, None, 5)
+        figure = plot.depth_flow(
+            shares, z[:, some], (x[some, 0] > 0).long(), ends=depths[some],
+            title="every sample to its own depth",
+        )  # fmt: skip
         write_figure(here.folder / "flow.png", figure)
         write_figure(here.folder / "weights.png", plot.functions_of_depth(block))
         facts = {
             "mean_squared_error": error,
             "parameters": count(model),
             "depths": [round(float(d), 4) for d in depths],
+            "crossings": crossings,
         }
         return [
             f"With a depth of its own for every sample the mean squared error is {error:.1g}. The "
-            f"depths lie between {float(depths.min()):.2f} and {float(depths.max()):.2f}: all "
-            "follow one field, and none has to pass another at the same depth."
+            f"depths lie between {float(depths.min()):.2f} and {float(depths.max()):.2f}. All "
+            f"follow one field, and at equal depth {crossings or 'no'} neighbours have changed "
+            "places: each leaves the flow where its own target lies."
         ], facts
+
+
+def crossed(depths: Tensor, z: Tensor) -> int:
+    """How many neighbours on the line have changed places at some depth that both reach.
+
+    Args:
+        depths: those of each sample's states, `[S, B]`.
+        z: the states, in the order of the samples on the line.
+    """
+    found = 0
+    for i in range(z.shape[1] - 1):
+        low, high = (
+            numpy.interp(
+                depths[:, i].numpy(), depths[:, j].numpy(), z[:, j].numpy(), right=math.nan
+            )
+            for j in (i, i + 1)
+        )
+        found += bool((high < low - 1e-3).any())  # more than solver and interpolation can do
+    return found
 
 
 STUDIES = (

@@ -26,9 +26,9 @@ small = Recipe(
             samples=128, training=Training(epochs=1, batch_size=64),
         ),
         "laptop": ImageSetup(
-            data="mnist", stages=1, width=8, basis="PiecewiseConstant(4)", epsilon=4.0, pad=2,
+            data="mnist", stages=2, width=8, basis="PiecewiseConstant(4)", epsilon=4.0, pad=2,
             samples=6_000, channels_last=True,
-            training=Training(epochs=5, batch_size=128, warmup=1),
+            training=Training(epochs=8, batch_size=32, learning_rate=0.05, warmup=1),
         ),
         "full": ImageSetup(
             data="cifar10", width=16, basis="PiecewiseConstant(4)", epsilon=4.0, pad=4,
