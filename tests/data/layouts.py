@@ -78,3 +78,74 @@ def treebank(folder, prefix="en_ewt", compress=False, **parts):
         else:
             path.write_text(text, encoding="utf-8")
     return folder
+
+
+def varint(value):
+    out = b""
+    while value >= 0x80:
+        out += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return out + bytes([value])
+
+
+def message(number, body):
+    """A field of a protocol buffer that holds bytes."""
+    return varint(number << 3 | 2) + varint(len(body)) + body
+
+
+def example(features):
+    """A tf.train.Example of bytes, and beside them numbers, which readers leave out."""
+    entries = b""
+    for name, value in features.items():
+        kind = message(1, message(1, value)) if isinstance(value, bytes) else message(2, value[0])
+        entries += message(1, message(1, name.encode()) + message(2, kind))
+    return message(1, entries)
+
+
+def slow_crc32c(raw):
+    """Bit by bit, as it is defined."""
+    crc = 0xFFFFFFFF
+    for byte in raw:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def masked(raw):
+    crc = slow_crc32c(raw)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def tfrecord(path, bodies):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        for body in bodies:
+            length = struct.pack("<Q", len(body))
+            file.write(length + masked(length) + body + masked(body))
+
+
+def bair(folder, train=(2, 1), test=1, frames=2, side=64):
+    """Files of so many records each; returns the clips `[N, T, side, side, 3]` by part."""
+    random = np.random.default_rng(0)
+    clips = {"train": [], "test": []}
+    for part, counts in (("train", train), ("test", (test,))):
+        for n, count in enumerate(counts):
+            made = random.integers(0, 256, (count, frames, side, side, 3), dtype=np.uint8)
+            clips[part].extend(made)
+            bodies = [
+                example(
+                    {
+                        key: value
+                        for i, frame in enumerate(clip)
+                        for key, value in (
+                            (f"{i}/action", (b"\x0a\x04" + b"\0\0\x80?",)),
+                            (f"{i}/image_main/encoded", b"other"),
+                            (f"{i}/image_aux1/encoded", frame.tobytes()),
+                        )
+                    }
+                )
+                for clip in made
+            ]
+            tfrecord(folder / "softmotion30_44k" / part / f"traj_{n}_to_9.tfrecords", bodies)
+    return {part: np.stack(found) for part, found in clips.items()}

@@ -83,6 +83,10 @@ def test_the_names():
         "annuli",
         "spirals",
         "checkerboard",
+        "moving-mnist",
+        "moving-digits",
+        "bair",
+        "frames",
     ]
 
 

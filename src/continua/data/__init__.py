@@ -6,6 +6,7 @@ from ._digits import Split, digits
 from ._load import Entry, catalogue, load
 from ._sources import DATASETS, Source
 from ._treebank import treebank
+from ._video import Store, VideoDataset
 
 __all__ = [
     "Dataset",
@@ -21,4 +22,6 @@ __all__ = [
     "pad_crop",
     "Split",
     "digits",
+    "Store",
+    "VideoDataset",
 ]

@@ -26,7 +26,8 @@ class Entry:
         sizes: items in train, validation and test.
         download_bytes: what a download costs; 0 if nothing is downloaded.
         licence: under which it is published.
-        where: the folder that holds all its files, or "embedded", "generated" or "not here".
+        where: the folder that holds all its files, or "embedded", "generated", "not here", or
+            "a folder of yours".
     """
 
     name: str
@@ -62,16 +63,24 @@ def load(
       for the root and the padding, where nothing is to be predicted. The validation part is the
       official one.
     - **Points** are generated from the seed.
+    - **Clips** come as a `VideoDataset`, whose `clips` gives the frames. Moving digits are drawn
+      when they are asked for, from digits that no two parts share, and the test part is the same
+      for every seed; BAIR's records are read when they are asked for; `frames` reads a folder of
+      your own.
 
     Args:
         name: one of `DATASETS`.
-        folder: that holds the files, or holds the folder that holds them.
+        folder: that holds the files, or holds the folder that holds them; for `frames` the
+            folder of the clips, or a file of arrays.
         seed: of the cut of the validation part, and of what is generated.
         validation: the share of the training part to cut out for validation; 0 for none.
         download: whether to download what is not there.
         progress: called with a file's name, the bytes so far and the bytes in all.
-        options: `n` and `noise` of points; `max_length` and `max_forms` of treebanks; `any_size`
-            of everything that is read from files, to accept other counts than the official ones.
+        options: `n` and `noise` of points; `max_length` and `max_forms` of treebanks; `n`,
+            `test`, `frames`, `size`, `digits`, `digit_size`, `speed` and `bounce` of moving
+            digits; `frames` and `camera` of BAIR; `frames`, `size`, `array` and `held_out` of
+            `frames`; `any_size` of everything else that is read from files, to accept other
+            counts than the official ones.
 
     Example:
         >>> moons = load("moons", n=400, noise=0.05)
@@ -94,6 +103,8 @@ def load(
     else:
         share = checked_share(validation)
     merged = {**source.options, **options}
+    if source.kind == "folder":
+        return source.read({"folder": _own(source, folder)}, seed, share, merged)
     if source.kind != "files":
         return source.read({}, seed, share, merged)
     if folder is not None:
@@ -139,16 +150,29 @@ def _source(name: str) -> Source:
     raise ArgumentError(f"there is no set {name!r}; {advice}")
 
 
+def _own(source: Source, folder: str | Path | None) -> Path:
+    if folder is None:
+        raise ArgumentError(f"{source.name} are your own: name their folder with `folder`")
+    path = Path(folder).expanduser()
+    if not path.exists():
+        raise FileError(f"{path} does not exist; name the folder of your {source.name}")
+    return path
+
+
 def _located(source: Source, root: Path) -> dict[str, Path]:
+    if source.scan is not None:
+        return source.scan(root)
     names = [file.name for file in source.files]
     return locate(root, source.folders, names, compressed=source.archive is None)
 
 
 def _where(source: Source, root: Path) -> str:
+    if source.kind == "folder":
+        return "a folder of yours"
     if source.kind != "files":
         return source.kind
     found = _located(source, root)
-    if len(found) < len(source.files):
+    if not found or len(found) < len(source.files):
         return "not here"
     return str(next(iter(found.values())).parent)
 
@@ -163,6 +187,8 @@ def _in_folder(source: Source, root: Path) -> dict[str, Path]:
         )
     found = _located(source, root)
     missing = [file.name for file in source.files if file.name not in found]
+    if source.scan is not None and not found:
+        raise _too_large(source, root)
     if not missing:
         return found
     here = next(iter(found.values())).parent if found else root
@@ -173,12 +199,23 @@ def _in_folder(source: Source, root: Path) -> dict[str, Path]:
     raise FileError(f"{here} does not hold {', '.join(missing)} of {source.name}; {advice}")
 
 
+def _too_large(source: Source, root: Path) -> FileError:
+    assert source.archive is not None
+    return FileError(
+        f"{root} does not hold {source.folders[0]}/train and {source.folders[0]}/test of "
+        f"{source.name}; its {source.archive.bytes / 1e9:,.0f} GB are not downloaded unasked: "
+        f"get {source.archive.url}, unpack it and name the folder"
+    )
+
+
 def _in_default_folder(
     source: Source, download: bool, progress: Progress | None
 ) -> dict[str, Path]:
     root = default_folder()
     found = _located(source, root)
     missing = [file for file in source.files if file.name not in found]
+    if source.scan is not None and not found:
+        raise _too_large(source, root)
     if not missing:
         return found
     if not download:

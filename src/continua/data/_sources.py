@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from . import _bair, _frames, _moving
 from ._cifar import CIFAR10_TEST, CIFAR10_TRAIN, read_cifar10, read_cifar100
 from ._dataset import Dataset, Part
 from ._digits import read_digits
@@ -28,26 +29,30 @@ class Source:
         what: it is, in a few words.
         sizes: items in train, validation and test, if nothing else is asked for.
         licence: under which it is published.
-        kind: whether it comes with scikit-learn, is generated, or is read from files.
+        kind: whether it comes with scikit-learn, is generated, is read from files, or from a
+            folder of the user's own.
         read: turns files, seed, validation share and options into the set.
         validation: the share of the training part, or None if the layout has its own.
         options: the names of the options and what they are if not given.
         files: of the official layout.
         archive: that holds the files, if they are not published one by one.
         folders: where they may lie under a folder; downloads go to the first.
+        scan: finds the files under a folder where their names are not known beforehand; what is
+            not there is then too large to be downloaded unasked.
     """
 
     name: str
     what: str
     sizes: tuple[int, int, int]
     licence: str
-    kind: Literal["embedded", "generated", "files"]
+    kind: Literal["embedded", "generated", "files", "folder"]
     read: Read = field(repr=False)
     validation: float | None
     options: Mapping[str, Any] = field(default_factory=dict)
     files: tuple[Remote, ...] = field(default=(), repr=False)
     archive: Remote | None = field(default=None, repr=False)
     folders: tuple[str, ...] = ()
+    scan: Callable[[Path], dict[str, Path]] | None = field(default=None, repr=False)
 
     @property
     def download_bytes(self) -> int:
@@ -212,6 +217,85 @@ def _toy(name: str, what: str, generate: Generate, noise: float) -> Source:
     )
 
 
+# -- clips -------------------------------------------------------------------------------------
+
+
+def _moving_mnist(mnist: Source) -> Source:
+    def read(
+        files: Mapping[str, Path], seed: int, validation: float, options: Mapping[str, Any]
+    ) -> Dataset:
+        official, test = read_mnist("mnist", files, bool(options["any_size"]))
+        source = Dataset("mnist", official, test, test, 10)
+        return _moving.read_moving("moving-mnist", source, seed, validation, options)
+
+    return Source(
+        name="moving-mnist",
+        what="clips of MNIST digits that bounce about in a frame, 64x64 grey",
+        sizes=(9_000, 1_000, 1_000),
+        licence=mnist.licence,
+        kind="files",
+        read=read,
+        validation=0.1,
+        options={**_moving.OPTIONS, "any_size": False},
+        files=mnist.files,
+        folders=mnist.folders,
+    )
+
+
+def _moving_digits() -> Source:
+    def read(
+        files: Mapping[str, Path], seed: int, validation: float, options: Mapping[str, Any]
+    ) -> Dataset:
+        source = read_digits(0, 0.0)  # the digits of the test part are the same for every seed
+        return _moving.read_moving("moving-digits", source, seed, validation, options)
+
+    return Source(
+        name="moving-digits",
+        what="clips of the embedded digits that bounce about in a frame, 32x32 grey",
+        sizes=(1_800, 200, 500),
+        licence="BSD-3-Clause, made of digits that are part of scikit-learn",
+        kind="generated",
+        read=read,
+        validation=0.1,
+        options={**_moving.OPTIONS, "n": 2_000, "test": 500, "size": 32},
+    )
+
+
+def _bair_pushing() -> Source:
+    return Source(
+        name="bair",
+        what="clips of a robot's arm that pushes things about, 30 frames of 64x64 colour",
+        sizes=(41_101, 2_163, 256),
+        licence="CC BY 4.0; cite Ebert et al. 2017",
+        kind="files",
+        read=_bair.read_bair,
+        validation=0.05,
+        options=_bair.OPTIONS,
+        archive=Remote(
+            "bair_robot_pushing_dataset_v0.tar",
+            "http://rail.eecs.berkeley.edu/datasets/bair_robot_pushing_dataset_v0.tar",
+            32_277_000_000,  # 30.06 GiB, to four digits
+        ),
+        folders=(_bair.FOLDER, "bair"),
+        scan=_bair.find_bair,
+    )
+
+
+def _own_frames() -> Source:
+    return Source(
+        name="frames",
+        what="clips of your own: a folder of frames each, or arrays",
+        sizes=(0, 0, 0),
+        licence="yours",
+        kind="folder",
+        read=lambda files, seed, validation, options: _frames.read_frames(
+            files["folder"], seed, validation, options
+        ),
+        validation=0.2,
+        options=_frames.OPTIONS,
+    )
+
+
 # The files of IDX sets in the order train images, train labels, test images, test labels.
 _ALL = (
     _digits(),
@@ -322,4 +406,11 @@ _ALL = (
     _toy("checkerboard", "squares of one colour in the plane, 2 classes", checkerboard, 0.0),
 )
 
-DATASETS: dict[str, Source] = {source.name: source for source in _ALL}
+_VIDEO = (
+    _moving_mnist(next(source for source in _ALL if source.name == "mnist")),
+    _moving_digits(),
+    _bair_pushing(),
+    _own_frames(),
+)
+
+DATASETS: dict[str, Source] = {source.name: source for source in (*_ALL, *_VIDEO)}
