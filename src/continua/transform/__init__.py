@@ -8,6 +8,7 @@ from ._files import build, load, save
 from ._functional import FunctionalGradient, functional_gradient
 from ._gradcheck import GradientError, GradientReport, gradcheck
 from ._hyper import fit_hypernetwork
+from ._memory import MemoryReport, MemoryUse, memory, readable_bytes
 from ._project import project_gradient
 from ._refine import refine
 from ._unroll import unroll
@@ -18,6 +19,8 @@ __all__ = [
     "FunctionalGradient",
     "GradientError",
     "GradientReport",
+    "MemoryReport",
+    "MemoryUse",
     "Size",
     "TensorChange",
     "blocks",
@@ -29,7 +32,9 @@ __all__ = [
     "functional_gradient",
     "gradcheck",
     "load",
+    "memory",
     "project_gradient",
+    "readable_bytes",
     "refine",
     "save",
     "size",

@@ -16,6 +16,7 @@ from continua.gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversibl
 from continua.solve import Pair, Solver
 
 from ._compare import table
+from ._saved import SavedTensors
 
 
 @dataclass(frozen=True)
@@ -150,19 +151,11 @@ def _measured(
     block: ODEBlock, x: Tensor, loss: Callable[[Tensor], Tensor]
 ) -> tuple[list[Tensor], GradientError]:
     x = x.clone().requires_grad_()
-    held = {t.untyped_storage().data_ptr() for t in _inputs(block, x)}
-    saved: dict[int, int] = {}
-
-    def pack(t: Tensor) -> Tensor:
-        storage = t.untyped_storage()
-        if storage.data_ptr() not in held:
-            saved[storage.data_ptr()] = storage.nbytes()
-        return t
-
     started = time.perf_counter()
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+    with SavedTensors([x, *block.parameters(), *block.buffers()]) as kept:
         solution = block.solve(x)
         value = loss(solution.final)
+    saved = kept.bytes
     gradients = torch.autograd.grad(value, _inputs(block, x), allow_unused=True)
     seconds = time.perf_counter() - started
     found = [
@@ -175,7 +168,7 @@ def _measured(
         forward=solution.stats.evaluations,
         backward=None if backward is None else backward.evaluations,
         seconds=seconds,
-        saved=sum(saved.values()),
+        saved=saved,
     )
 
 
