@@ -1,0 +1,287 @@
+"""What a training step takes, in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
+from torch.utils import _pytree as pytree
+
+from continua._errors import ArgumentError, ShapeError, SolveError
+from continua.block import ODEBlock
+from continua.field import copied
+from continua.gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible
+
+from ._compare import table
+from ._process import Loss, process_peak, scalar
+from ._saved import LiveTensors, SavedTensors, storages
+
+#: the gradients that are measured unless others are named
+METHODS: tuple[Gradient, ...] = (
+    Backprop(),
+    Checkpoint(),
+    Checkpoint("sqrt"),
+    Adjoint(),
+    Adjoint("backsolve"),
+    Reversible(),
+)
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """One forward and backward with one gradient method, measured.
+
+    Attributes:
+        gradient: the method of every block; None for the model as it is.
+        saved: bytes that autograd keeps from the forward to the backward pass, each storage once;
+            parameters, buffers and inputs are not among them.
+        peak: the most bytes that tensors took at once beyond parameters, buffers and inputs:
+            what is saved, what is computed with, and the gradients.
+        process: by how much the peak of a process of its own rose; None if that was not measured.
+        refusal: why the method cannot run on this model, if it cannot; the numbers are then zero.
+    """
+
+    gradient: Gradient | None
+    saved: int = 0
+    peak: int = 0
+    process: int | None = None
+    refusal: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The method as one writes it."""
+        return "as it is" if self.gradient is None else repr(self.gradient)
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """What `memory` found; `print` shows it as a table.
+
+    Attributes:
+        parameters: their bytes.
+        buffers: theirs: batch-norm statistics, the grids of blocks.
+        gradients: of the parameters that get one.
+        optimizer: bytes of the optimizer's state after a step; None if no method could run.
+        optimizer_name: its kind.
+        rows: one per gradient method; of a model without blocks there is one.
+    """
+
+    parameters: int
+    buffers: int
+    gradients: int | None
+    optimizer: int | None
+    optimizer_name: str
+    rows: tuple[MemoryUse, ...]
+
+    def __str__(self) -> str:
+        fixed = {
+            "parameters": self.parameters,
+            "buffers": self.buffers,
+            "gradients": self.gradients,
+            f"{self.optimizer_name} state": self.optimizer,
+        }
+        confirmed = any(row.process is not None for row in self.rows)
+        cells: list[tuple[str, ...]] = [("gradient", "saved", "peak", "process peak")]
+        notes = []
+        for row in self.rows:
+            if row.refusal is not None:
+                cells.append((row.name, "-", "-", "-"))
+                notes.append(f"{row.name}: {row.refusal}")
+                continue
+            process = "-" if row.process is None else readable_bytes(row.process)
+            cells.append((row.name, readable_bytes(row.saved), readable_bytes(row.peak), process))
+        if not confirmed:
+            cells = [row[:3] for row in cells]
+        first = ", ".join(f"{k} {readable_bytes(v)}" for k, v in fixed.items() if v is not None)
+        return "\n".join([first, table(cells), *notes])
+
+
+def memory(
+    model: nn.Module,
+    *inputs: Any,
+    loss: Loss | None = None,
+    methods: Sequence[Gradient] | None = None,
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = Adam,
+    confirm: bool = False,
+) -> MemoryReport:
+    """Measure the memory of a training step, for every gradient method.
+
+    Each method runs one forward and backward on a copy of the model, so nothing of the model
+    changes, batch-norm statistics included. What is saved for the backward pass is counted by
+    autograd's own hooks and the peak by following every tensor: both are exact, and the same on
+    any machine but for the scratch space inside a kernel.
+
+    Args:
+        model: any module, in the mode it will train in; its device counts. One without an
+            `ODEBlock` has a single row.
+        inputs: what it is called with. One that requires a gradient gets one.
+        loss: from the output to a number; the sum by default, which keeps nothing itself.
+        methods: the gradients to put into every block; by default all that continua has, and the
+            model's own where its blocks have another.
+        optimizer: a kind of optimizer, or a function that makes one from parameters.
+        confirm: whether to measure each row in a process of its own too, which takes seconds
+            each. The model goes there as files, so it must come from `build` or `load`, inputs
+            must be tensors, and a loss must be a function that can be imported.
+
+    The accounting of Time Dependence in Non-Autonomous Neural ODEs (Davis et al. 2020), measured.
+
+    Example:
+        >>> import continua as ct
+        >>> field = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+        >>> block = ct.ODEBlock(field, solver=ct.Euler(steps=10))
+        >>> report = ct.memory(block, torch.ones(5, 2))
+        >>> report.parameters, report.optimizer  # two moments and a step count per tensor
+        (168, 352)
+        >>> {row.name: row.saved for row in report.rows}["Backprop()"]  # 10 states, but for x
+        1960
+    """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
+    if not inputs:
+        raise ArgumentError("no input: give what the model is called with, as in memory(model, x)")
+    source = copied(model)
+    source.zero_grad(set_to_none=True)
+    rows: list[MemoryUse] = []
+    gradients = state = None
+    name = getattr(optimizer, "__name__", "optimizer")
+    for method in _methods(source, methods):
+        trial = _with(source, method)
+        given = pytree.tree_map_only(Tensor, _fresh, inputs)
+        try:
+            with _same_noise(trial):
+                saved, peak = _measured(trial, given, loss)
+        except _RefusedError as refused:
+            rows.append(MemoryUse(method, refusal=str(refused)))
+            continue
+        if state is None:
+            grads = [p.grad for p in trial.parameters() if p.grad is not None]
+            gradients = sum(storages(grads).values())
+            name, state = _optimizer_state(trial, optimizer)
+        process = process_peak(_with(source, method), given, loss) if confirm else None
+        rows.append(MemoryUse(method, saved, peak, process))
+    return MemoryReport(
+        parameters=sum(storages(source.parameters()).values()),
+        buffers=sum(storages(source.buffers()).values()),
+        gradients=gradients,
+        optimizer=state,
+        optimizer_name=name,
+        rows=tuple(rows),
+    )
+
+
+def readable_bytes(count: int) -> str:
+    """A number of bytes in the unit that suits it; a kB is a thousand.
+
+    Example:
+        >>> readable_bytes(999), readable_bytes(1_234_567)
+        ('999 B', '1.23 MB')
+    """
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        # What would be rounded to 1000 of a unit belongs to the next.
+        if count >= 0.9995 * size:
+            digits = max(0, 3 - len(str(int(1.0005 * count / size))))
+            return f"{count / size:,.{digits}f} {unit}"
+    return f"{count} B"
+
+
+# -- one row -----------------------------------------------------------------------------------
+
+
+def _methods(model: nn.Module, methods: Sequence[Gradient] | None) -> list[Gradient | None]:
+    """The rows: None stands for the model as it is."""
+    own = [m.gradient for m in model.modules() if isinstance(m, ODEBlock)]
+    for method in methods or ():
+        if not isinstance(method, Gradient):
+            raise ArgumentError(
+                f"a method is a gradient such as continua.Backprop(), not {method!r}"
+            )
+    if not own:
+        return [None]
+    if methods is not None:
+        return list(dict.fromkeys(methods))
+    if len(set(own)) > 1:
+        return [*METHODS, None]
+    return list(dict.fromkeys([*METHODS, *own]))
+
+
+def _with(model: nn.Module, method: Gradient | None) -> nn.Module:
+    """A copy whose blocks have this gradient."""
+    trial = copied(model)
+    for module in trial.modules():
+        if isinstance(module, ODEBlock) and method is not None:
+            module.gradient = method
+    return trial
+
+
+def _fresh(x: Tensor) -> Tensor:
+    return x.detach().clone().requires_grad_(x.requires_grad)
+
+
+class _RefusedError(Exception):
+    """A method that cannot run on a model, and why."""
+
+
+@contextmanager
+def _refusable() -> Iterator[None]:
+    """Tell what a method refuses, or has no memory for, from a mistake in the arguments."""
+    try:
+        yield
+    except ShapeError:
+        raise
+    except (ArgumentError, SolveError) as error:
+        raise _RefusedError(str(error)) from error
+    except (MemoryError, RuntimeError) as error:
+        short = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if not short and "memory" not in str(error):  # the processor's own allocator has no type
+            raise
+        raise _RefusedError("there is not enough memory for it here") from error
+
+
+def _measured(model: nn.Module, inputs: tuple[Any, ...], loss: Loss | None) -> tuple[int, int]:
+    """The bytes that a pass saves, and their peak."""
+    given = [x for x in pytree.tree_leaves(inputs) if isinstance(x, Tensor)]
+    held = [*model.parameters(), *model.buffers(), *given]
+    with LiveTensors(held) as live:
+        with SavedTensors(held) as kept:
+            with _refusable():
+                out = model(*inputs)
+            value = scalar(out, loss)
+        saved = kept.bytes
+        with _refusable():
+            torch.autograd.backward(value)
+    return saved, live.peak
+
+
+@contextmanager
+def _same_noise(model: nn.Module) -> Iterator[None]:
+    """Every method draws the same random numbers, and whoever comes after draws their own."""
+    devices = {p.device for p in model.parameters() if p.is_cuda}
+    with torch.random.fork_rng(list(devices)):
+        yield
+
+
+def _optimizer_state(
+    model: nn.Module, optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
+) -> tuple[str, int]:
+    """The kind of an optimizer and the bytes it keeps after one step."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    name = getattr(optimizer, "__name__", "optimizer")
+    if not parameters:
+        return name, 0
+    try:
+        made = optimizer(parameters)
+        made.step()
+    except TypeError as error:
+        raise ArgumentError(
+            f"{name} cannot take a step ({error}); give a function that makes an optimizer from "
+            "parameters, such as lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)"
+        ) from error
+    known = storages([*parameters, *(p.grad for p in parameters if p.grad is not None)])
+    kept = [t for t in pytree.tree_leaves(list(made.state.values())) if isinstance(t, Tensor)]
+    sizes = {key: size for key, size in storages(kept).items() if key not in known}
+    return type(made).__name__, sum(sizes.values())

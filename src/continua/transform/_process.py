@@ -1,0 +1,177 @@
+"""The peak of a process that does nothing but one forward and backward."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from continua._errors import ArgumentError, ContinuaError
+
+from ._files import load, save
+
+Loss = Callable[[Any], Tensor]
+
+REQUEST, INPUTS, MODEL = "request.json", "inputs.safetensors", "model"
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+START = "import sys; from continua.transform._process import answer; answer(sys.argv[1])"
+
+# Large tensors get pages of their own, which go back at once: the peak is then that of tensors,
+# not of what an allocator keeps in reserve.
+CAREFUL = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1"}
+
+
+def scalar(out: Any, loss: Loss | None) -> Tensor:
+    """The number to differentiate."""
+    if loss is None:
+        if not isinstance(out, Tensor):
+            raise ArgumentError(
+                f"the model returns a {type(out).__name__}, not a tensor; give a loss that makes "
+                "a number of it"
+            )
+        value = out.sum()
+    else:
+        value = loss(out)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise ArgumentError(f"a loss gives one number as a tensor, not {value!r}")
+    if not value.requires_grad:
+        raise ArgumentError(
+            "there is nothing to differentiate: neither a parameter nor an input that the output "
+            "depends on requires a gradient"
+        )
+    return value
+
+
+def process_peak(model: nn.Module, inputs: Sequence[Any], loss: Loss | None) -> int:
+    """By how much one forward and backward raises the peak of a fresh process, in bytes.
+
+    A child of its own, since a peak cannot be taken back, and one that starts from files, since a
+    fork begins with the memory of its parent. On a GPU the peak is that of its allocator.
+
+    Args:
+        model: as `save` takes it; gradient methods of its blocks, training mode and frozen
+            parameters go with it.
+        inputs: tensors.
+        loss: None for the sum of the output.
+    """
+    given = [x for x in inputs if isinstance(x, Tensor)]
+    if len(given) < len(inputs):
+        raise ArgumentError("confirm=True takes inputs that are tensors; give those alone")
+    request = {
+        "training": [name for name, m in model.named_modules() if m.training],
+        "frozen": [name for name, p in model.named_parameters() if not p.requires_grad],
+        "differentiated": [x.requires_grad for x in given],
+        "device": str(next((t.device for t in (*model.parameters(), *given)), "cpu")),
+        "loss": None if loss is None else _name(loss),
+    }
+    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        try:
+            save(model, folder / MODEL)
+        except ArgumentError as error:
+            raise ArgumentError(f"confirm=True hands the model on as files: {error}") from error
+        save_file({str(i): x.detach().contiguous() for i, x in enumerate(given)}, folder / INPUTS)
+        (folder / REQUEST).write_text(json.dumps(request))
+        done = subprocess.run(
+            [sys.executable, "-c", START, str(folder)],
+            env=os.environ | CAREFUL | {"PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise ContinuaError(
+            f"the process that was to confirm the peak ended with code {done.returncode}: "
+            f"{said[-1]}"
+        )
+    return int(done.stdout.split()[-1])  # importing the model may have said something
+
+
+def _name(loss: Loss) -> str:
+    """A function by the name under which another process finds it."""
+    module, name = getattr(loss, "__module__", None), getattr(loss, "__qualname__", "")
+    if module in (None, "__main__") or not name.isidentifier():
+        raise ArgumentError(
+            f"confirm=True needs a loss that another process can import, not {loss!r}; "
+            "move it to the top level of a module"
+        )
+    return f"{module}:{name}"
+
+
+# -- in the child ------------------------------------------------------------------------------
+
+
+def answer(folder: str) -> None:
+    """Read the request in a folder, and write the bytes to standard output."""
+    torch.set_num_threads(1)
+    request = json.loads((Path(folder) / REQUEST).read_text())
+    model = load(Path(folder) / MODEL, request["device"])
+    for name, module in model.named_modules():
+        module.training = name in request["training"]
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in request["frozen"])
+    found = load_file(Path(folder) / INPUTS, request["device"])
+    inputs = [
+        found[str(i)].requires_grad_(wanted) for i, wanted in enumerate(request["differentiated"])
+    ]
+    loss = None
+    if request["loss"] is not None:
+        module_name, _, name = request["loss"].partition(":")
+        loss = getattr(importlib.import_module(module_name), name)
+    _run(model, inputs, loss)  # whatever is loaded on first use
+    rise = _gpu_rise if request["device"].startswith("cuda") else _rise
+    sys.stdout.write("\n" + str(rise(lambda: _run(model, inputs, loss))))
+
+
+def _run(model: nn.Module, inputs: list[Tensor], loss: Loss | None) -> None:
+    torch.autograd.backward(scalar(model(*inputs), loss))
+    for t in (*model.parameters(), *inputs):
+        t.grad = None
+
+
+def _rise(run: Callable[[], None]) -> int:
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # a C library of another make
+        ctypes.CDLL(None).malloc_trim(0)
+    with contextlib.suppress(OSError):  # then the peak so far is what counts
+        RESET.write_text("5")
+    before = _peak()
+    run()
+    return _peak() - before
+
+
+def _gpu_rise(run: Callable[[], None]) -> int:
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def _peak() -> int:
+    """The most memory that this process has had, in bytes."""
+    if STATUS.exists():  # getrusage remembers the parent's peak through fork and exec
+        lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
+        return 1024 * int(lines["VmHWM"].split()[0])
+    try:
+        import resource
+    except ImportError:
+        raise ContinuaError("this system does not tell the peak of a process") from None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

@@ -1,0 +1,123 @@
+"""Counting bytes: what autograd keeps, and what all tensors take."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class SavedTensors(saved_tensors_hooks):
+    """Counts what autograd keeps for a backward pass of what runs inside.
+
+    Views share the storage they are of, which counts once and whole. What autograd has let go
+    of again, the graph of a rejected step for instance, does not count.
+
+    Args:
+        held: tensors that are there anyway, such as parameters and inputs, and do not count.
+    """
+
+    def __init__(self, held: Iterable[Tensor]):
+        self._held = storages(held)
+        self._kept: dict[int, tuple[int, int]] = {}  # how often, and bytes
+        super().__init__(self._pack, _unpack)
+
+    def __enter__(self) -> Self:  # type: ignore[override]
+        super().__enter__()
+        return self
+
+    @property
+    def bytes(self) -> int:
+        """What is kept now."""
+        return sum(size for _, size in self._kept.values())
+
+    def _pack(self, t: Tensor) -> _Saved:
+        (key, size), *_ = storages([t]).items() or [(0, 0)]
+        if key in self._held:
+            return _Saved(t, None)
+        self._kept[key] = (self._kept.get(key, (0, 0))[0] + 1, size)
+        return _Saved(t, partial(self._drop, key))
+
+    def _drop(self, key: int) -> None:
+        times, size = self._kept.pop(key)
+        if times > 1:
+            self._kept[key] = (times - 1, size)
+
+
+class _Saved:
+    """A tensor in the graph, which tells when the graph lets go of it.
+
+    Cut from the graph itself: an operator that saves its own result would keep itself alive.
+    """
+
+    __slots__ = ("_end", "tensor")
+
+    def __init__(self, t: Tensor, end: partial[None] | None):
+        self.tensor, self._end = t.detach(), end
+
+    def __del__(self) -> None:
+        if self._end is not None:
+            self._end()
+
+
+def _unpack(saved: _Saved) -> Tensor:
+    return saved.tensor
+
+
+class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Follows the bytes of all tensors that are made inside, gradients included.
+
+    The scratch space that a kernel takes and gives back is not seen.
+
+    Args:
+        held: tensors that are there anyway and do not count.
+
+    Attributes:
+        bytes: of the tensors that are alive.
+        peak: the most there were.
+    """
+
+    def __init__(self, held: Iterable[Tensor]):
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = self.peak = 0
+        self._held = storages(held)
+        self._alive: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        # Nearly every operator returns a tensor, and looking for those in a tree takes its time.
+        for t in (out,) if isinstance(out, Tensor) else pytree.tree_leaves(out):
+            if isinstance(t, Tensor) and t.layout is torch.strided:
+                self._see(t.untyped_storage())
+        return out
+
+    def _see(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._held or key in self._alive:
+            return
+        self._alive[key] = weakref.ref(storage, partial(self._end, key, size))
+        self.bytes += size
+        self.peak = max(self.peak, self.bytes)
+
+    def _end(self, key: int, size: int, _: object) -> None:
+        del self._alive[key]
+        self.bytes -= size
+
+
+def storages(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """The bytes of each storage behind some tensors, by its address; sparse ones have none."""
+    found = (t.untyped_storage() for t in tensors if t.layout is torch.strided)
+    return {storage._cdata: storage.nbytes() for storage in found}
