@@ -17,6 +17,8 @@ WORDS = {"vocabulary": 11, "tags": 3, "width": 8, "max_length": 7}
 # A small one of each: arguments, input, shape of the output.
 IMAGES = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 POINTS = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
+CLIPS = torch.rand(4, 4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+FRAMES = {"size": 8, "width": 4, "stages": 2, "features": 5, "latent": 3, "hidden": 6}
 TOKENS = torch.tensor([[2, 5, 10, 3, 0], [2, 1, 0, 0, 0], [0, 0, 0, 0, 0]])
 SMALL = {
     "continuous_net": ({"width": 4, "in_channels": 1, **VARYING}, IMAGES, (4, 10)),
@@ -28,6 +30,7 @@ SMALL = {
     "continuous_tagger": ({"mlp": 8, **WORDS, **VARYING}, TOKENS, (3, 5, 3)),
     "transformer_tagger": ({"layers": 2, "mlp": 8, **WORDS}, TOKENS, (3, 5, 3)),
     "linear_tagger": (WORDS, TOKENS, (3, 5, 3)),
+    "video_predictor": (FRAMES, CLIPS, (4, 3, 2)),
 }
 CONTINUOUS = [name for name, f in MODELS.items() if "basis" in inspect.signature(f).parameters]
 

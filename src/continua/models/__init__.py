@@ -12,9 +12,12 @@ from ._flow import ContinuousFlow
 from ._image import ImageOptions, continuous_net, continuous_net_mnist, continuous_net_small
 from ._jumps import Jumps
 from ._maps import attention_maps
+from ._quality import psnr, ssim
 from ._tagger import EncoderStack, Tagger, continuous_tagger, linear_tagger, transformer_tagger
 from ._toy import continuous_classifier
 from ._units import Activation, Norm, Residual, Stitch
+from ._vgg import VGGDecoder, VGGEncoder
+from ._video import GaussianLSTM, VideoPredictor, video_predictor
 
 __all__ = [
     "MODELS",
@@ -24,6 +27,7 @@ __all__ = [
     "ContinuousFlow",
     "EncoderLayer",
     "EncoderStack",
+    "GaussianLSTM",
     "ImageOptions",
     "Jumps",
     "Norm",
@@ -31,6 +35,9 @@ __all__ = [
     "SelfAttention",
     "Stitch",
     "Tagger",
+    "VGGDecoder",
+    "VGGEncoder",
+    "VideoPredictor",
     "ablate",
     "attention_maps",
     "continuous_classifier",
@@ -40,8 +47,11 @@ __all__ = [
     "continuous_tagger",
     "linear_tagger",
     "local_exponents",
+    "psnr",
     "resnet",
+    "ssim",
     "transformer_tagger",
+    "video_predictor",
     "wide_resnet",
 ]
 
@@ -58,5 +68,6 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
         continuous_tagger,
         transformer_tagger,
         linear_tagger,
+        video_predictor,
     )
 }
