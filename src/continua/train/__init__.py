@@ -9,6 +9,7 @@ from ._progress import Progress, Watch, silent
 from ._random import seed
 from ._size import functions
 from ._task import Augment, Classification, PartName, Tally, Task
+from ._video import VideoPrediction
 
 __all__ = [
     "METRICS",
@@ -23,6 +24,7 @@ __all__ = [
     "Tally",
     "Task",
     "Training",
+    "VideoPrediction",
     "Watch",
     "evaluate",
     "fit",
