@@ -22,6 +22,21 @@ def evaluated(module: nn.Module, s: Tensor, z: Tensor, x: Any, *args: Any, **kwa
     return out
 
 
+def channels(z: Any, dim: int) -> int:
+    """How many channels a state has, if it is one tensor and has that dimension."""
+    if not isinstance(z, Tensor):
+        raise ShapeError(
+            f"a field that reads the channels of its state takes one tensor, not "
+            f"{type(z).__name__}; put the parts of the state together with torch.cat"
+        )
+    if not -z.dim() <= dim < z.dim():
+        raise ShapeError(
+            f"a state of shape {list(z.shape)} has no dimension {dim} for its channels; give the "
+            f"field dim= from {-z.dim()} to {z.dim() - 1}"
+        )
+    return z.shape[dim]
+
+
 class DepthConcat(Field):
     r"""A field that is told the depth as one more channel.
 
@@ -51,6 +66,7 @@ class DepthConcat(Field):
         self.dim = dim
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+        channels(z, self.dim)
         for layer in self.layers:
             shape = list(z.shape)
             shape[self.dim] = 1
@@ -98,7 +114,10 @@ class DataControl(Field):
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         value = x(s) if isinstance(x, Path) else x
         if not isinstance(value, Tensor):
-            raise ShapeError(f"the control is a tensor or a Path, not {type(x).__name__}")
+            raise ShapeError(
+                f"the control is a tensor or a Path, not {type(x).__name__}; use torch.as_tensor"
+            )
+        channels(z, self.dim)
         if self.embed is not None:
             value = self.embed(value)
         joined = joined_control(z, value, self.how, self.dim)
@@ -108,6 +127,11 @@ class DataControl(Field):
 def joined_control(z: Tensor, x: Tensor, how: How, dim: int) -> Tensor:
     """State and control in one tensor; a vector control is spread over an image's pixels."""
     if x.dim() == 2 and z.dim() > 2:
+        if len(x) not in (1, len(z)):
+            raise ShapeError(
+                f"a control of shape {list(x.shape)} cannot be spread over a state of shape "
+                f"{list(z.shape)}: give one row for each of the {len(z)} samples"
+            )
         shape = [1] * z.dim()
         shape[0], shape[dim] = x.shape
         x = x.reshape(shape)

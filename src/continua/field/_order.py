@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ShapeError
 
-from ._control import evaluated
+from ._control import channels, evaluated
 from ._field import Field
 
 
@@ -46,7 +46,7 @@ class HigherOrder(Field):
         self.module, self.order, self.dim = module, order, dim
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        size = z.shape[self.dim]
+        size = channels(z, self.dim)
         if size % self.order:
             raise ShapeError(
                 f"a state of {size} channels cannot be cut into {self.order} parts: order must "
@@ -57,7 +57,7 @@ class HigherOrder(Field):
         if last.shape[self.dim] != part:
             raise ShapeError(
                 f"the module of a field of order {self.order} gives {part} of {size} channels, "
-                f"not {last.shape[self.dim]}"
+                f"not {last.shape[self.dim]}; give its last layer {part} outputs"
             )
         return torch.cat([z.narrow(self.dim, part, size - part), last], self.dim)
 
@@ -88,26 +88,29 @@ class SelectiveSecondOrder(Field):
 
     def __init__(self, module: nn.Module, dims: Sequence[int], *, dim: int = 1):
         super().__init__()
+        if not isinstance(dims, Sequence) or isinstance(dims, str):
+            raise ArgumentError(f"dims is a list of coordinates such as [0, 2], not {dims!r}")
         chosen = list(dims)
-        if not chosen or len(set(chosen)) != len(chosen):
-            raise ArgumentError(f"dims names one coordinate or more, each once, not {chosen}")
         if any(isinstance(i, bool) or not isinstance(i, int) or i < 0 for i in chosen):
             raise ArgumentError(f"dims are whole numbers from 0, not {chosen}")
+        if not chosen or len(set(chosen)) != len(chosen):
+            raise ArgumentError(f"dims names one coordinate or more, each once, not {chosen}")
         self.module, self.dims, self.dim = module, chosen, dim
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        size, second = z.shape[self.dim], len(self.dims)
+        size, second = channels(z, self.dim), len(self.dims)
         positions = size - second
         if positions < second or max(self.dims) >= positions:
             raise ShapeError(
                 f"of a state of {size} channels the last {second} are speeds and the first "
-                f"{max(positions, 0)} positions: dims {self.dims} are not all among these"
+                f"{max(positions, 0)} positions: dims {self.dims} are not all among these; choose "
+                f"others, or augment the state to {max(self.dims) + 1 + second} channels"
             )
         out = evaluated(self.module, s, z, x, *args, **kwargs)
         if out.shape[self.dim] != positions:
             raise ShapeError(
                 f"the module gives as many channels as there are positions, {positions}, "
-                f"not {out.shape[self.dim]}"
+                f"not {out.shape[self.dim]}; give its last layer {positions} outputs"
             )
         speeds = z.narrow(self.dim, positions, second).unbind(self.dim)
         first = iter(out.narrow(self.dim, 0, positions - second).unbind(self.dim))

@@ -34,14 +34,27 @@ class Path:
 
     def __init__(self, s: Sequence[float] | Tensor, values: Tensor, kind: Kind = "linear"):
         given = s.detach().cpu() if isinstance(s, Tensor) else s
-        depths = torch.as_tensor(given, dtype=torch.float64)
+        try:
+            depths = torch.as_tensor(given, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError):
+            raise ArgumentError(f"the depths of a path are numbers, not {s!r}") from None
         if depths.dim() != 1 or len(depths) < 2:
-            raise ArgumentError(f"a path has two or more depths in a row, not {list(depths.shape)}")
+            raise ArgumentError(
+                f"a path has two or more depths in a row, not a tensor of {list(depths.shape)}"
+            )
         if not bool((depths.diff() > 0).all()):
-            raise ArgumentError("the depths of a path increase")
+            at = int((~(depths.diff() > 0)).nonzero()[0, 0])
+            raise ArgumentError(
+                f"the depths of a path increase, but {depths[at + 1]:g} follows {depths[at]:g}: "
+                "sort depths and values, and name no depth twice"
+            )
         if not isinstance(values, Tensor) or values.dim() < 1 or len(values) != len(depths):
             shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise ShapeError(f"{len(depths)} depths need values [{len(depths)}, ...], not {shape}")
+        if not (values.is_floating_point() or values.is_complex()):
+            raise ShapeError(
+                f"the values of a path are floating-point, not {values.dtype}; use values.float()"
+            )
         if kind not in get_args(Kind):
             raise ArgumentError(f"kind is one of {', '.join(get_args(Kind))}, not {kind!r}")
         self.s, self.values, self.kind = depths, values, kind

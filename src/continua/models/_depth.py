@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, Literal, get_args
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.functional import softplus
+from torch.nn.modules.batchnorm import _NormBase
 
 from continua._errors import ArgumentError, ModuleError, ShapeError, SolveError
 from continua.basis import Constant
 from continua.block import ODEBlock
-from continua.field import Field, contract, evaluated, tensor
+from continua.field import Field, Path, contract, evaluated, tensor
 from continua.solve import Solution
 
 Positive = Literal["softplus", "exp", "absolute"]
@@ -70,7 +73,8 @@ class AdaptiveDepth(nn.Module):
         if not isinstance(raw, Tensor) or raw.shape not in ((len(x),), (len(x), 1)):
             got = list(raw.shape) if isinstance(raw, Tensor) else type(raw).__name__
             raise ShapeError(
-                f"depth_net gives one number per sample, [{len(x)}] or [{len(x)}, 1], not {got}"
+                f"depth_net gives one number per sample, [{len(x)}] or [{len(x)}, 1], not {got}; "
+                "give its last layer one output"
             )
         raw = raw.reshape(len(x))
         if self.positive == "softplus":
@@ -85,9 +89,15 @@ class AdaptiveDepth(nn.Module):
         if bool(bad.any()):
             first = int(bad.nonzero()[0, 0])
             value = float(depth[first].detach())
+            if not isfinite(value):
+                remedy = "look for large or non-finite values in its input and its weights"
+            elif self.positive is None:
+                remedy = "use positive='softplus'"
+            else:
+                remedy = f"its number is {float(raw[first].detach()):g}: lower its learning rate"
             raise SolveError(
-                f"depth_net gives sample {first} the depth {value:g}; depths are "
-                "finite and positive: use positive='softplus', or another start of depth_net"
+                f"depth_net gives sample {first} the depth {value:g}, but depths are finite and "
+                f"positive: {remedy}"
             )
         return depth
 
@@ -110,12 +120,30 @@ class AdaptiveDepth(nn.Module):
                 "batch norm in training mode mixes samples that stand at different depths: put "
                 "block.field in evaluation mode, or use another norm"
             )
+        if isinstance(control, Path):
+            raise ArgumentError(
+                "a Path cannot control samples that stand at different depths; give "
+                "AdaptiveDepth a tensor as its control"
+            )
+        depths = self.depths(x)
+        varying = [
+            name
+            for name, basis in block.expansion.state.items()
+            if not isinstance(basis, Constant)
+            and isinstance(block.field.get_submodule(name.rpartition(".")[0]), _NormBase)
+        ]
+        if varying and depths.requires_grad and torch.is_grad_enabled():
+            raise ModuleError(
+                f"{varying[0]!r} varies with depth, and batch norm has no gradient by its "
+                "statistics, so none reaches depth_net: make the block with "
+                "state_basis=continua.Constant()"
+            )
         names = [*block.expansion.weights, *block.expansion.state]
         stacks = [tensor(block.field, name) for name in names]
         field = _PerSample(block, names)
         inner = ODEBlock(field, Constant(), block.solver, block.gradient)
         seen = x if control is None else control
-        return inner.solve(x, self.depths(x), *stacks, save_at=save_at, control=seen)
+        return inner.solve(x, depths, *stacks, save_at=save_at, control=seen)
 
     def extra_repr(self) -> str:
         """What stands in the repr."""

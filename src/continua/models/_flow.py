@@ -10,7 +10,7 @@ from torch import Size, Tensor, nn
 from torch.distributions import Distribution
 from torch.func import vjp
 
-from continua._errors import ArgumentError, ShapeError
+from continua._errors import ArgumentError, ContinuaError, ShapeError
 from continua.basis import Constant
 from continua.block import ODEBlock
 from continua.field import BasisChoice, Field, evaluated
@@ -136,11 +136,19 @@ class ContinuousFlow(nn.Module):
             shape: how many.
             context: `[B, ...]`, for a flow with context.
         """
+        if not isinstance(shape, tuple):
+            raise ArgumentError(f"the shape of a sample is a tuple such as (3,), not {shape!r}")
         shape = Size(shape)
         if self._takes_context:
             if context is None:
                 raise ArgumentError("this flow is conditional: give sample a context [B, ...]")
+            _check_context(context)
             prior = self._prior(context)
+            if prior.batch_shape not in ((), (len(context),)):
+                raise ShapeError(
+                    f"{len(context)} contexts need a prior of batch shape [{len(context)}] or [], "
+                    f"not {list(prior.batch_shape)}"
+                )
             drawn = prior.rsample(shape)  # [*shape, D], or [*shape, B, D] of a batch of priors
             if not prior.batch_shape:
                 drawn = prior.rsample((*shape, len(context)))
@@ -227,11 +235,20 @@ class ContinuousFlow(nn.Module):
         if not isinstance(x, Tensor) or x.dim() != 2:
             shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise ShapeError(f"a flow takes samples of shape [B, D], not {shape}")
+        if isinstance(self.prior, Distribution) and x.shape[1:] != self.prior.event_shape:
+            raise ShapeError(
+                f"this flow carries vectors of {self.prior.event_shape[0]} numbers, as its prior "
+                f"gives them: samples [B, {self.prior.event_shape[0]}], not {list(x.shape)}"
+            )
         if self._takes_context:
             if context is None:
                 raise ArgumentError(f"this flow is conditional: give a context [{len(x)}, ...]")
+            _check_context(context)
             if len(context) != len(x):
-                raise ShapeError(f"{len(x)} samples need {len(x)} contexts, not {len(context)}")
+                raise ShapeError(
+                    f"{len(x)} samples need {len(x)} contexts, not {len(context)}: repeat the "
+                    "context, or give each sample its own"
+                )
         elif context is not None:
             raise ArgumentError("this flow takes no context; make it with context='given'")
 
@@ -277,7 +294,7 @@ class _Divergence(Field):
         wanted = torch.is_grad_enabled()
         with torch.enable_grad():
             state = _tracked(state)
-            f = evaluated(self.field, s, state, x)
+            f = _checked(self.field, s, state, x)
             if f.shape != state.shape:
                 raise ShapeError(
                     f"the field maps {list(state.shape)} to {list(f.shape)}; dz/ds must have the "
@@ -304,7 +321,7 @@ class _Carried(Field):
 
         # The state depends on the sample too, but the field's two arguments count apart.
         def f(state: Tensor, seen: Tensor) -> Tensor:
-            return evaluated(self.field, s, state, seen)
+            return _checked(self.field, s, state, seen)
 
         slope, pull = vjp(f, state, x)  # type: ignore[misc]
         rows = []
@@ -314,6 +331,26 @@ class _Carried(Field):
             by_state, by_sample = pull(unit)
             rows.append((by_state.unsqueeze(1) @ jacobian).squeeze(1) + by_sample)
         return slope, torch.stack(rows, 1)  # [B, D, D]
+
+
+def _check_context(context: Any) -> None:
+    if not isinstance(context, Tensor) or context.dim() == 0:
+        got = "a single number" if isinstance(context, Tensor) else type(context).__name__
+        raise ShapeError(f"a context is a tensor [B, ...], one row for each sample, not {got}")
+
+
+def _checked(field: nn.Module, s: Tensor, z: Tensor, x: Any) -> Tensor:
+    """The field of a flow, with a sentence on what it was given where it fails."""
+    try:
+        return evaluated(field, s, z, x)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        if isinstance(error, ContinuaError | torch.OutOfMemoryError):
+            raise
+        seen = f" with a context of {list(x.shape)}" if isinstance(field, Field) else ""
+        raise ShapeError(
+            f"the field {type(field).__name__} of the flow fails on samples of shape "
+            f"{list(z.shape)}{seen}: {error}; make its first layer as wide as what it is given"
+        ) from error
 
 
 def _tracked(z: Tensor) -> Tensor:
