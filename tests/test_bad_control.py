@@ -67,7 +67,7 @@ def test_dims_out_of_range(dims, channels, wanted):
         ([-1], r"from 0, not \[-1\]"),
         ([0.5], r"whole numbers from 0, not \[0.5\]"),
         (2, r"a list of coordinates such as \[0, 2\], not 2"),
-        ("01", r"not '01'"),
+        ("01", r"from 0, not \['0', '1'\]"),
     ],
 )
 def test_dims_that_are_none(dims, said):

@@ -88,7 +88,7 @@ class SelectiveSecondOrder(Field):
 
     def __init__(self, module: nn.Module, dims: Sequence[int], *, dim: int = 1):
         super().__init__()
-        if not isinstance(dims, Sequence) or isinstance(dims, str):
+        if not isinstance(dims, Sequence):
             raise ArgumentError(f"dims is a list of coordinates such as [0, 2], not {dims!r}")
         chosen = list(dims)
         if any(isinstance(i, bool) or not isinstance(i, int) or i < 0 for i in chosen):

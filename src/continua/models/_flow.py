@@ -136,7 +136,7 @@ class ContinuousFlow(nn.Module):
             shape: how many.
             context: `[B, ...]`, for a flow with context.
         """
-        if not isinstance(shape, tuple):
+        if not isinstance(shape, tuple | list):
             raise ArgumentError(f"the shape of a sample is a tuple such as (3,), not {shape!r}")
         shape = Size(shape)
         if self._takes_context:
