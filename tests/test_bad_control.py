@@ -322,3 +322,15 @@ def test_signals_that_are_none(make, said):
 def test_controls_that_do_not_fit(control, said):
     with reads(ct.ShapeError, said):
         solved(ct.DataControl(nn.Conv2d(7, 3, 3, padding=1)), (2, 3, 5, 5), control)
+
+
+def test_a_running_cost_that_is_not_finite_on_a_fixed_grid():
+    block = ct.ODEBlock(nn.Linear(2, 2), solver=ct.Euler(steps=2))
+
+    def cost(s, z):
+        return torch.log(-z.square().sum(1))
+
+    with pytest.raises(ct.SolveError, match="running cost"):
+        block.solve(torch.ones(3, 2), running_cost=cost)
+    solution = block.solve(torch.ones(3, 2), running_cost=cost, raise_on_failure=False)
+    assert solution.status is ct.Status.NON_FINITE

@@ -55,8 +55,8 @@ def explain(trajectory: Trajectory, solver: Solver) -> str:
     remedy = {
         Status.MAX_STEPS: "raise max_steps, loosen rtol and atol, or use a fixed grid with steps=",
         Status.STEP_TOO_SMALL: "loosen rtol and atol, use double precision, or bound the field",
-        Status.NON_FINITE: "look for divisions, logarithms or exploding weights in the field, "
-        "or take more steps",
+        Status.NON_FINITE: "look for divisions, logarithms or exploding weights in the field or "
+        "the running cost, or take more steps",
     }[trajectory.status]
     sample = "" if failure.sample is None else f", sample {failure.sample}"
     return (
@@ -67,12 +67,12 @@ def explain(trajectory: Trajectory, solver: Solver) -> str:
 
 def with_finite_end(trajectory: Trajectory, end: float) -> Trajectory:
     """The trajectory, marked as failed if its end is not finite, as a fixed grid may leave it."""
-    z = trajectory.final[0]
-    if trajectory.status is not Status.SUCCESS or not has_values(z):
+    if trajectory.status is not Status.SUCCESS or not has_values(trajectory.final[0]):
         return trajectory
-    if bool(z.detach().isfinite().all()):
+    bad = next((leaf for leaf in trajectory.final if not finite(leaf)), None)
+    if bad is None:
         return trajectory
-    sample = int((~z.detach().isfinite()).nonzero()[0, 0]) if z.dim() else None
+    sample = int((~bad.detach().isfinite()).nonzero()[0, 0]) if bad.dim() else None
     sizes = trajectory.stats.step_sizes
     failure = Failure(end, sample, math.nan, sizes[-1] if sizes else math.nan)
     return Trajectory(
