@@ -63,7 +63,9 @@ def ablation(report: Report) -> Figure:
         color=[SOURCE, *(COLOURS[1] for _ in report.without)],
         zorder=2,
     )
-    ax.bar_label(drawn, [written(value) for value in values], padding=4)
+    behind = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # the line may pass there
+    numbers = [written(value) for value in values]
+    ax.bar_label(drawn, numbers, padding=5, bbox=behind, zorder=4)
     ax.axvline(report.whole, color=SOURCE, linewidth=1, linestyle=(0, (2, 2)), zorder=3)
     ax.set_yticks(list(range(len(names))), names, parse_math=False)
     ax.tick_params(axis="y", length=0)
