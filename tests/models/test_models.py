@@ -26,6 +26,7 @@ SMALL = {
     "continuous_net_mnist": ({"width": 4, **VARYING}, IMAGES, (4, 10)),
     "resnet": ({"units": 1, "width": 4, "in_channels": 1}, IMAGES, (4, 10)),
     "wide_resnet": ({"units": 1, "alpha": 1, "in_channels": 1}, IMAGES, (4, 100)),
+    "augmented_classifier": ({"width": 4, "in_channels": 1, **VARYING}, IMAGES, (4, 10)),
     "continuous_classifier": (VARYING, POINTS, (4, 1)),
     "continuous_tagger": ({"mlp": 8, **WORDS, **VARYING}, TOKENS, (3, 5, 3)),
     "transformer_tagger": ({"layers": 2, "mlp": 8, **WORDS}, TOKENS, (3, 5, 3)),

@@ -6,6 +6,7 @@ from torch import nn
 
 from ._ablate import Ablation, ablate, local_exponents
 from ._attention import EncoderLayer, SelfAttention
+from ._augmented import Augmentation, augmented_classifier
 from ._baseline import resnet, wide_resnet
 from ._depth import AdaptiveDepth
 from ._flow import ContinuousFlow
@@ -24,6 +25,7 @@ __all__ = [
     "Ablation",
     "Activation",
     "AdaptiveDepth",
+    "Augmentation",
     "ContinuousFlow",
     "EncoderLayer",
     "EncoderStack",
@@ -40,6 +42,7 @@ __all__ = [
     "VideoPredictor",
     "ablate",
     "attention_maps",
+    "augmented_classifier",
     "continuous_classifier",
     "continuous_net",
     "continuous_net_mnist",
@@ -64,6 +67,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
         continuous_net_mnist,
         resnet,
         wide_resnet,
+        augmented_classifier,
         continuous_classifier,
         continuous_tagger,
         transformer_tagger,
