@@ -70,6 +70,24 @@ def test_each_optimizer_learns(tmp_path, options):
     assert bool(torch.isfinite(parameters(outcome.model)).all())
 
 
+def test_evaluations_are_counted(tmp_path):
+    outcome = run(tmp_path, course(epochs=2, refine_epochs=(1,)))
+    lines = [line["train"] for line in outcome.history]
+    assert [line["evaluations"] for line in lines] == [1, 2]  # Euler, one step and then two
+    assert [line["backward_evaluations"] for line in lines] == [0, 0]
+
+
+def test_the_evaluations_of_a_backward_pass_are_counted_too(tmp_path):
+    def make():
+        model = ct.build(Small)
+        model.block.gradient = ct.Checkpoint()
+        return model
+
+    outcome = fit(make, task(), course(epochs=1), tmp_path, device="cpu")
+    assert outcome.history[0]["train"]["backward_evaluations"] == 1
+    assert outcome.model.block.gradient == ct.Checkpoint()
+
+
 def test_images_of_the_embedded_digits(tmp_path):
     subject = Classification(digits(200))
     training = course(epochs=2, refine_epochs=(1,), batch_size=20)

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ContinuaError, FileError, SolveError
-from continua.transform import refine
+from continua.transform import count_evaluations, refine
 
 from ._checkpoint import Checkpoints, Position, read, restore
 from ._config import Training
@@ -69,8 +69,10 @@ def fit(
     """Train a model, or go on with a training that stopped.
 
     Everything is written to the folder: a line of measures per epoch, and checkpoints from which
-    the same call goes on, on the CPU to the same bits. Ctrl-C, or the signal that ends a job,
-    finishes the batch, saves, and raises `Interrupted`. A training that is finished is only read.
+    the same call goes on, on the CPU to the same bits. For a model with ODE blocks the measures
+    have the mean evaluations of a step, forward and backward (see `count_evaluations`).
+    Ctrl-C, or the signal that ends a job, finishes the batch, saves, and raises `Interrupted`. A
+    training that is finished is only read.
     On several processes, started with `accelerate launch` or, on the CPU, with `torchrun`, each
     takes its share of every batch.
     The caller's random generators are left as they were.
@@ -277,6 +279,19 @@ class _Fit:
             mixed(training.seed, NOISE, position.step, self.accelerator.process_index)
         )
         batch = [self._placed(t) for t in self.task.batch("train", index, generator)]
+        with count_evaluations(self.model) as evaluations:
+            tally = self._differentiate(batch)
+        if evaluations.solves:
+            tally.add("evaluations", evaluations.forward, 1)
+            tally.add("backward_evaluations", evaluations.backward, 1)
+        if training.clip is not None:
+            self.accelerator.clip_grad_norm_(self.wrapped.parameters(), training.clip)
+        self.optimizer.step()
+        return self._total(tally)
+
+    def _differentiate(self, batch: Sequence[Tensor]) -> Tally:
+        """The gradient of the loss of a batch, and what was measured of it."""
+        position = self.position
         try:
             with self.accelerator.autocast():
                 loss, tally = self.task.loss(self.wrapped, batch)
@@ -296,10 +311,7 @@ class _Fit:
             )
         self.optimizer.zero_grad()
         self.accelerator.backward(loss)
-        if training.clip is not None:
-            self.accelerator.clip_grad_norm_(self.wrapped.parameters(), training.clip)
-        self.optimizer.step()
-        return self._total(tally)
+        return tally
 
     def _index(self) -> Tensor:
         """The samples of this step and process; every pass over the data is a permutation."""
