@@ -34,12 +34,14 @@ class Setup(ABC):
     Attributes:
         training: the course.
         samples: of the training part to use; None for all.
+        held_out: samples of the validation part, and of the test part, to use; None for all.
         channels_last: whether images lie in memory channel by channel, which is several times
             faster on many processors.
     """
 
     training: Training = field(default_factory=Training)
     samples: int | None = None
+    held_out: int | None = None
     channels_last: bool = False
 
     @abstractmethod
@@ -88,7 +90,10 @@ class ImageSetup(Setup):
 
     Attributes:
         data: the name of the images.
+        validation: the share of the training part to hold out; None for the usual one, 0 for
+            none, which takes the model of the last step.
         model: a name of `continua.models.MODELS`.
+        kind: of an augmented_classifier: vanilla, zero, input-layer or second-order.
         width: channels of the first stage.
         stages: how many; None for the model's own number.
         basis: of the weights over depth.
@@ -105,7 +110,9 @@ class ImageSetup(Setup):
     """
 
     data: str = "digits"
+    validation: float | None = None
     model: str = "continuous_net"
+    kind: str = "input-layer"
     width: int = 16
     stages: int | None = None
     basis: str = "PiecewiseConstant(1)"
@@ -121,9 +128,14 @@ class ImageSetup(Setup):
     label_smoothing: float = 0.0
 
     def dataset(self, folder: Path | None, progress: Download = None) -> Dataset:
-        return shortened(
-            load(self.data, folder=folder, seed=self.training.seed, progress=progress), self.samples
+        images = load(
+            self.data,
+            folder=folder,
+            seed=self.training.seed,
+            validation=self.validation,
+            progress=progress,
         )
+        return shortened(images, self.samples, self.held_out)
 
     def make(self, dataset: Dataset) -> nn.Module:
         if self.model not in models.MODELS:
@@ -136,6 +148,15 @@ class ImageSetup(Setup):
             "classes": dataset.classes,
             "width": self.width,
         }
+        if self.model == "augmented_classifier":
+            return ct.build(
+                factory,
+                **arguments,
+                kind=self.kind,
+                basis=parse_basis(self.basis),
+                solver=parse_solver(self.solver),
+                epsilon=self.epsilon,
+            )
         if self.stages is not None:
             # Each stage doubles the width: far too many would take all memory, not fail.
             most = max(min(dataset.train.inputs.shape[2:]), 1).bit_length()
@@ -202,6 +223,7 @@ class TaggingSetup(Setup):
         return shortened(
             load(self.data, folder=folder, max_length=self.max_length, progress=progress),
             self.samples,
+            self.held_out,
         )
 
     def make(self, dataset: Dataset) -> nn.Module:
@@ -253,7 +275,7 @@ class PointSetup(Setup):
 
     def dataset(self, folder: Path | None, progress: Download = None) -> Dataset:
         points = load(self.data, seed=self.training.seed, n=self.n, noise=self.noise)
-        return shortened(points, self.samples)
+        return shortened(points, self.samples, self.held_out)
 
     def make(self, dataset: Dataset) -> nn.Module:
         return ct.build(
@@ -287,14 +309,22 @@ def setup_from_config(config: dict[str, Any]) -> Setup:
         raise ct.ArgumentError(f"a run cannot be made from this: {error}") from None
 
 
-def shortened(dataset: Dataset, samples: int | None) -> Dataset:
-    """The first training samples only."""
-    if samples is None or samples >= len(dataset.train):
-        return dataset
-    if samples < 1:
-        raise ct.ArgumentError(f"samples is at least 1, not {samples}")
-    part = Part(dataset.train.inputs[:samples], dataset.train.targets[:samples])
-    return dataclasses.replace(dataset, train=part)
+def shortened(dataset: Dataset, samples: int | None, held_out: int | None = None) -> Dataset:
+    """The first samples only, of the training part and of the other two."""
+    sizes = {"samples": samples, "held_out": held_out}
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise ct.ArgumentError(f"{name} is at least 1, not {size}")
+    return dataclasses.replace(
+        dataset,
+        train=_first(dataset.train, samples),
+        validation=_first(dataset.validation, held_out),
+        test=_first(dataset.test, held_out),
+    )
+
+
+def _first(part: Part, size: int | None) -> Part:
+    return part if size is None else Part(part.inputs[:size], part.targets[:size])
 
 
 def _value(kind: type, name: str, text: str) -> Any:
