@@ -43,6 +43,7 @@ def test_a_plain_module_has_one_row_that_can_be_counted():
     weights = N * H + H + H * N + N
     # Of the input, the weights and the output of tanh, which both neighbours need, the last is new.
     assert row.saved == B * H * FLOAT
+    assert row.held == row.saved + FLOAT  # the loss
     assert (row.gradient, row.refusal, row.process) == (None, None, None)
     assert row.name == "as it is"
     assert report.parameters == report.gradients == weights * FLOAT
@@ -163,7 +164,7 @@ def test_growth_with_the_steps():
     assert ratio[ct.Checkpoint("sqrt")] == 5 / 2
     assert ratio[ct.Adjoint("backsolve")] == 1
     assert reversible[0].saved == reversible[1].saved
-    assert all(row.peak >= row.saved for row in many.values())
+    assert all(row.peak >= row.held >= row.saved for row in many.values())
 
 
 # -- what must not change, and what is refused -------------------------------------------------
@@ -280,9 +281,9 @@ def test_the_table():
     lines = str(ct.memory(block, torch.randn(1000, N, requires_grad=True))).splitlines()
     assert lines[0].startswith("parameters 208 B, ")
     assert lines[0].endswith("gradients 208 B, Adam state 432 B")
-    assert lines[1].split() == ["gradient", "saved", "peak"]
+    assert lines[1].split() == ["gradient", "saved", "held", "peak"]
     assert lines[2].split()[:3] == ["Backprop()", "148", "kB"]
-    assert lines[7].split() == ["Reversible()", "-", "-"]
+    assert lines[7].split() == ["Reversible()", "-", "-", "-"]
     assert lines[8].startswith("Reversible(): Reversible() needs ReversibleHeun")
     assert len({len(line) for line in lines[1:7]}) == 1
 

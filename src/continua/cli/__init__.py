@@ -25,6 +25,7 @@ from ._runs import (
     evaluate,
     export,
     gradcheck,
+    memory,
     reproduce,
     sweep,
     train,
@@ -165,8 +166,15 @@ def commands() -> dict[str, Callable[..., Command]]:
         def __call__(self) -> int:
             return gradcheck(self, self.json)
 
+    @dataclasses.dataclass(frozen=True)
+    class Memory(Json, recipes.MemoryOptions):
+        """Measure the memory of a training step of a saved model, for every gradient method."""
+
+        def __call__(self) -> int:
+            return memory(self, self.json)
+
     kinds = (
-        Demo, Train, Evaluate, Refine, Compress, Sweep, Export, Reproduce, Data, Gradcheck,
+        Demo, Train, Evaluate, Refine, Compress, Sweep, Export, Reproduce, Data, Gradcheck, Memory,
     )  # fmt: skip
     return {kind.__name__.lower(): kind for kind in kinds}
 

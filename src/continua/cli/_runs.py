@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         EvaluateOptions,
         ExportOptions,
         GradcheckOptions,
+        MemoryOptions,
         Recipe,
         ReproduceOptions,
         Study,
@@ -201,4 +202,17 @@ def gradcheck(options: GradcheckOptions, json: bool) -> int:
         print(f"block {name or '(the model)'}")
         print(report)
         print()
+    return DONE
+
+
+def memory(options: MemoryOptions, json: bool) -> int:
+    """Measure what training a saved model takes."""
+    from continua.recipes import run_memory
+
+    report = run_memory(options)
+    if json:
+        rows = [vars(row) | {"gradient": row.name} for row in report.rows]
+        print(json_format.dumps(vars(report) | {"rows": rows}))
+    else:
+        print(report)
     return DONE

@@ -17,6 +17,7 @@ from ._flow import depth_flow, phase_flow
 from ._functions import functions_of_depth
 from ._history import evaluations, losses
 from ._latency import describe_latency, latency
+from ._memory import memory, memory_growth
 from ._pareto import describe_pareto, pareto
 from ._sensitivity import sensitivity
 from ._sizes import Measurement, sizes
@@ -44,6 +45,8 @@ __all__ = [
     "functions_of_depth",
     "latency",
     "losses",
+    "memory",
+    "memory_growth",
     "pareto",
     "phase_flow",
     "sensitivity",

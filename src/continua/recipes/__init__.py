@@ -19,6 +19,7 @@ from ._commands import (
 )
 from ._demo import DemoOptions, DemoReport, Row, check_demo, run_demo
 from ._gradcheck import GradcheckOptions, run_gradcheck
+from ._memory import MemoryOptions, run_memory
 from ._parse import nearest, parse_basis, parse_solver
 from ._recipe import Recipe, find
 from ._reproduce import DataOptions, ReproduceOptions, run_data, run_reproduce
@@ -28,6 +29,7 @@ from ._study import Report, Study, describe_result
 from ._sweep import Grid, Sweep, measure, run_sweep
 from .dissecting import RECIPES as _DISSECTING
 from .dissecting import STUDIES as _DISSECTING_STUDIES
+from .nanode import STUDIES as _NANODE_STUDIES
 from .stateful import RECIPES as _STATEFUL
 from .stateful import STUDIES as _STATEFUL_STUDIES
 
@@ -36,7 +38,8 @@ RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (*_STATEFUL, *_D
 
 #: every study, by name
 STUDIES: dict[str, Study] = {
-    study.name: study for study in (*_STATEFUL_STUDIES, *_DISSECTING_STUDIES)
+    study.name: study
+    for study in (*_STATEFUL_STUDIES, *_NANODE_STUDIES, *_DISSECTING_STUDIES)
 }
 
 __all__ = [
@@ -69,6 +72,7 @@ __all__ = [
     "DemoReport",
     "GradcheckOptions",
     "ImageSetup",
+    "MemoryOptions",
     "PointSetup",
     "Recipe",
     "Row",
@@ -83,4 +87,5 @@ __all__ = [
     "parse_solver",
     "run_demo",
     "run_gradcheck",
+    "run_memory",
 ]

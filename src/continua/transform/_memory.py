@@ -40,6 +40,8 @@ class MemoryUse:
         gradient: the method of every block; None for the model as it is.
         saved: bytes that autograd keeps from the forward to the backward pass, each storage once;
             parameters, buffers and inputs are not among them.
+        held: bytes of all tensors that are alive between the two passes, whoever holds them: what
+            is saved, and weights that a block has read and not let go of.
         peak: the most bytes that tensors took at once beyond parameters, buffers and inputs:
             what is saved, what is computed with, and the gradients.
         process: by how much the peak of a process of its own rose; None if that was not measured.
@@ -48,6 +50,7 @@ class MemoryUse:
 
     gradient: Gradient | None
     saved: int = 0
+    held: int = 0
     peak: int = 0
     process: int | None = None
     refusal: str | None = None
@@ -86,17 +89,17 @@ class MemoryReport:
             f"{self.optimizer_name} state": self.optimizer,
         }
         confirmed = any(row.process is not None for row in self.rows)
-        cells: list[tuple[str, ...]] = [("gradient", "saved", "peak", "process peak")]
+        cells: list[tuple[str, ...]] = [("gradient", "saved", "held", "peak", "process peak")]
         notes = []
         for row in self.rows:
             if row.refusal is not None:
-                cells.append((row.name, "-", "-", "-"))
+                cells.append((row.name, *"----"))
                 notes.append(f"{row.name}: {row.refusal}")
                 continue
-            process = "-" if row.process is None else readable_bytes(row.process)
-            cells.append((row.name, readable_bytes(row.saved), readable_bytes(row.peak), process))
+            measured = (row.saved, row.held, row.peak, row.process)
+            cells.append((row.name, *("-" if n is None else readable_bytes(n) for n in measured)))
         if not confirmed:
-            cells = [row[:3] for row in cells]
+            cells = [cell[:-1] for cell in cells]
         first = ", ".join(f"{k} {readable_bytes(v)}" for k, v in fixed.items() if v is not None)
         return "\n".join([first, table(cells), *notes])
 
@@ -154,7 +157,7 @@ def memory(
         given = pytree.tree_map_only(Tensor, _fresh, inputs)
         try:
             with _same_noise(trial):
-                saved, peak = _measured(trial, given, loss)
+                measured = _measured(trial, given, loss)
         except _RefusedError as refused:
             rows.append(MemoryUse(method, refusal=str(refused)))
             continue
@@ -163,7 +166,7 @@ def memory(
             gradients = sum(storages(grads).values())
             name, state = _optimizer_state(trial, optimizer)
         process = process_peak(_with(source, method), given, loss) if confirm else None
-        rows.append(MemoryUse(method, saved, peak, process))
+        rows.append(MemoryUse(method, *measured, process))
     return MemoryReport(
         parameters=sum(storages(source.parameters()).values()),
         buffers=sum(storages(source.buffers()).values()),
@@ -242,19 +245,20 @@ def _refusable() -> Iterator[None]:
         raise _RefusedError("there is not enough memory for it here") from error
 
 
-def _measured(model: nn.Module, inputs: tuple[Any, ...], loss: Loss | None) -> tuple[int, int]:
-    """The bytes that a pass saves, and their peak."""
+def _measured(model: nn.Module, inputs: tuple[Any, ...], loss: Loss | None) -> tuple[int, int, int]:
+    """The bytes that autograd saves, that are held between the passes, and at the peak."""
     given = [x for x in pytree.tree_leaves(inputs) if isinstance(x, Tensor)]
-    held = [*model.parameters(), *model.buffers(), *given]
-    with LiveTensors(held) as live:
-        with SavedTensors(held) as kept:
+    known = [*model.parameters(), *model.buffers(), *given]
+    with LiveTensors(known) as live:
+        with SavedTensors(known) as kept:
             with _refusable():
                 out = model(*inputs)
             value = scalar(out, loss)
-        saved = kept.bytes
+            del out  # as in a training step, which keeps the loss alone
+        saved, held = kept.bytes, live.bytes
         with _refusable():
             torch.autograd.backward(value)
-    return saved, live.peak
+    return saved, held, live.peak
 
 
 @contextmanager
