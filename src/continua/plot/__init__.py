@@ -18,6 +18,7 @@ from ._functions import functions_of_depth
 from ._history import evaluations, losses
 from ._latency import describe_latency, latency
 from ._memory import memory, memory_growth
+from ._panels import loss_panels
 from ._pareto import describe_pareto, pareto
 from ._sensitivity import sensitivity
 from ._sizes import Measurement, sizes
@@ -44,6 +45,7 @@ __all__ = [
     "front",
     "functions_of_depth",
     "latency",
+    "loss_panels",
     "losses",
     "memory",
     "memory_growth",

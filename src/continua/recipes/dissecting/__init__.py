@@ -1,6 +1,16 @@
 """Dissecting Neural ODEs (Massaroli et al. 2020): one file per figure."""
 
-from . import _adaptive, _annuli, _flows, _reflection, _table1, _tracking
+from . import (
+    _adaptive,
+    _annuli,
+    _density,
+    _flows,
+    _functional,
+    _galerkin,
+    _reflection,
+    _table1,
+    _tracking,
+)
 
 RECIPES = _table1.RECIPES
 
@@ -11,6 +21,9 @@ STUDIES = (
     *_annuli.STUDIES,
     *_flows.STUDIES,
     *_table1.STUDIES,
+    *_galerkin.STUDIES,
+    *_density.STUDIES,
+    *_functional.STUDIES,
 )
 
 __all__ = ["RECIPES", "STUDIES"]
