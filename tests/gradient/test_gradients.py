@@ -399,3 +399,18 @@ def test_a_gradient_is_a_value():
         ct.ODEBlock(mlp(3), gradient=ct.Checkpoint("sqrt"))
     )
     assert Status.SUCCESS.value == "success"
+
+
+def test_a_field_that_begins_with_group_norm_in_channels_last():
+    """Torch crashes on the derivative of group norm by its weights alone in this layout."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.GroupNorm(2, 4), nn.Conv2d(4, 4, 3, padding=1)).double()
+    x = torch.randn(2, 4, 6, 6, dtype=torch.float64)
+    found = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        block = ct.ODEBlock(module, solver=ct.Dopri5(1e-6, 1e-6), gradient=ct.Adjoint())
+        block.to(memory_format=layout)
+        block(x.to(memory_format=layout)).square().sum().backward()
+        found.append([p.grad for p in block.parameters()])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)

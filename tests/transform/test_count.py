@@ -41,13 +41,7 @@ GRADIENTS = [
     (ct.Dopri5(1e-4, 1e-4), ct.Adjoint("backsolve")),
     (ct.Dopri5(1e-4, 1e-4), ct.Adjoint(solver=ct.RK4(steps=5))),
     *(
-        pytest.param(
-            solver,
-            ct.Reversible(),
-            marks=pytest.mark.xfail(
-                strict=True, reason="Reversible leaves the start of the span out of its statistics"
-            ),
-        )
+        (solver, ct.Reversible())
         for solver in (ct.ReversibleHeun(steps=4), ct.AsynchronousLeapfrog(steps=4))
     ),
 ]

@@ -146,3 +146,20 @@ def test_onnx_of_the_unrolled_model():
         (y,) = session.run(None, {session.get_inputs()[0].name: other.numpy()})
         expected = model(other).detach()
         torch.testing.assert_close(torch.from_numpy(y), expected, rtol=1e-4, atol=1e-4)
+
+
+FIELDS = {
+    "depth": lambda: ct.DepthConcat(nn.Linear(5, 8), nn.Linear(9, 4)),
+    "control": lambda: ct.DataControl(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))),
+    "order": lambda: ct.HigherOrder(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))),
+    "control and order": lambda: ct.HigherOrder(ct.DataControl(nn.Linear(8, 2))),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_our_own_fields_can_be_written_out(name):
+    torch.manual_seed(0)
+    block = ct.ODEBlock(FIELDS[name](), ct.Legendre(2), ct.RK4(steps=3))
+    scrambled(block)
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(ct.unroll(block)(x), block(x))

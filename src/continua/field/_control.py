@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from continua._errors import ArgumentError, ShapeError
 
@@ -23,7 +24,13 @@ def evaluated(module: nn.Module, s: Tensor, z: Tensor, x: Any, *args: Any, **kwa
 
 
 def channels(z: Any, dim: int) -> int:
-    """How many channels a state has, if it is one tensor and has that dimension."""
+    """How many channels a state has, if it is one tensor and has that dimension.
+
+    While a graph is traced that is a proxy too, about which nothing can be asked.
+    """
+    if isinstance(z, Proxy):
+        traced: Any = z.shape
+        return traced[dim]  # type: ignore[no-any-return]
     if not isinstance(z, Tensor):
         raise ShapeError(
             f"a field that reads the channels of its state takes one tensor, not "
@@ -68,9 +75,8 @@ class DepthConcat(Field):
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         channels(z, self.dim)
         for layer in self.layers:
-            shape = list(z.shape)
-            shape[self.dim] = 1
-            z = torch.cat([z, s.to(z.dtype).expand(shape)], self.dim)
+            depth = s.to(z.dtype).expand_as(z.narrow(self.dim, 0, 1))
+            z = torch.cat([z, depth], self.dim)
             z = evaluated(layer, s, z, x, *args, **kwargs)
         return z
 
@@ -112,8 +118,8 @@ class DataControl(Field):
         self.module, self.how, self.embed, self.dim = module, how, embed, dim
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        value = x(s) if isinstance(x, Path) else x
-        if not isinstance(value, Tensor):
+        value: Any = x(s) if isinstance(x, Path) else x
+        if not isinstance(value, Tensor | Proxy):
             raise ShapeError(
                 f"the control is a tensor or a Path, not {type(x).__name__}; use torch.as_tensor"
             )
@@ -124,8 +130,12 @@ class DataControl(Field):
         return evaluated(self.module, s, joined, x, *args, **kwargs)
 
 
-def joined_control(z: Tensor, x: Tensor, how: How, dim: int) -> Tensor:
+def joined_control(z: Any, x: Any, how: How, dim: int) -> Tensor:
     """State and control in one tensor; a vector control is spread over an image's pixels."""
+    joined: Tensor
+    if isinstance(z, Proxy):  # a graph is traced: they must have as many dimensions
+        joined = z + x if how == "add" else torch.cat([z, x], dim)  # type: ignore[list-item]
+        return joined
     if x.dim() == 2 and z.dim() > 2:
         if len(x) not in (1, len(z)):
             raise ShapeError(
@@ -144,7 +154,8 @@ def joined_control(z: Tensor, x: Tensor, how: How, dim: int) -> Tensor:
                 f"a control of shape {list(x.shape)} cannot be added to a state of shape "
                 f"{list(z.shape)}; give embed=, or how='concat'"
             )
-        return z + x
+        joined = z + x
+        return joined
     rest = [[n for i, n in enumerate(t.shape) if i != dim % t.dim()] for t in (z, x)]
     if z.dim() != x.dim() or rest[0] != rest[1]:
         raise ShapeError(

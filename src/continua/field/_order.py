@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from continua._errors import ArgumentError, ShapeError
 
@@ -47,14 +48,15 @@ class HigherOrder(Field):
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         size = channels(z, self.dim)
-        if size % self.order:
+        traced = isinstance(z, Proxy)
+        if not traced and size % self.order:
             raise ShapeError(
                 f"a state of {size} channels cannot be cut into {self.order} parts: order must "
                 f"divide them; augment it by {-size % self.order}"
             )
         part = size // self.order
         last = evaluated(self.module, s, z, x, *args, **kwargs)
-        if last.shape[self.dim] != part:
+        if not traced and last.shape[self.dim] != part:
             raise ShapeError(
                 f"the module of a field of order {self.order} gives {part} of {size} channels, "
                 f"not {last.shape[self.dim]}; give its last layer {part} outputs"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from continua._errors import ArgumentError, SolveError
 from continua.solve import (
@@ -183,14 +184,26 @@ class _AdjointJob(Job):
         reading = self.dynamics.read([Stage(s, "right") for s in nodes])
         stats.evaluations += len(nodes)
         outputs, along = [], []
+        states: list[Tensor] = []
         with torch.enable_grad():
             for i, s in enumerate(nodes):
                 both = step.at(0.5 * (1 + float(x[i])))
                 z = both[: -self.leaves] or self.at(s)
-                outputs.append(reading.evaluate[i](tuple(v.detach() for v in z)))
+                start = tuple(v.detach() for v in z)
+                if any(map(_channels_last, start)):
+                    # Group norm's derivative by its weights alone crashes torch in this layout.
+                    start = leaf(start)
+                    states += start
+                outputs.append(reading.evaluate[i](start))
                 weight = -step.h * 0.5 * float(w[i])
                 along.append(tuple(v.detach() * weight for v in both[-self.leaves :]))
-        reading.pull(vector_jacobian(outputs, reading.leaves, along))
+        gradients = vector_jacobian(outputs, [*reading.leaves, *states], along)
+        reading.pull(gradients[: len(reading.leaves)])
+
+
+def _channels_last(z: Tensor) -> bool:
+    last = torch.channels_last
+    return z.dim() == 4 and not z.is_contiguous() and z.is_contiguous(memory_format=last)
 
 
 class _Backward(Dynamics):

@@ -81,6 +81,7 @@ class _ReversibleJob(Job):
             a = or_zero(gradients[: len(start)], start)
             stats.steps += 1
         reading = self.dynamics.read(first)
+        stats.evaluations += len(first)
         with torch.enable_grad():
             start = leaf(z[:n_leaves])
             extended = solver.begin(reading.evaluate, start)

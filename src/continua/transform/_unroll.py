@@ -156,12 +156,35 @@ class _Tracer(fx.Tracer):
         return not _is_ours(m)
 
 
+class _Called(nn.Module):
+    """A field that is given nothing but depth, state and input.
+
+    A tracer cannot hand on arguments whose number it does not know.
+    """
+
+    def __init__(self, field: Field):
+        super().__init__()
+        self.field = field
+
+    def forward(self, s: Tensor, z: Tensor, x: Any) -> Any:
+        return self.field(s, z, x)
+
+
 def _traced(module: nn.Module) -> nn.Module:
+    name = type(module).__name__
+    if isinstance(module, Field) and len(_named(module)) == 3:
+        module = _Called(module)
     try:
         graph = _Tracer().trace(module)
     except Exception as error:
         raise ModuleError(
-            f"{type(module).__name__} cannot be written out as a graph ({error}); "
+            f"{name} cannot be written out as a graph ({error}); "
             "a field that is unrolled may not branch on values"
         ) from error
-    return fx.GraphModule(module, graph, class_name=type(module).__name__).train(module.training)
+    return fx.GraphModule(module, graph, class_name=name).train(module.training)
+
+
+def _named(module: nn.Module) -> list[str]:
+    """The arguments of a module that have a name."""
+    given = inspect.signature(module.forward).parameters.values()
+    return [p.name for p in given if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
