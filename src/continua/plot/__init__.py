@@ -1,6 +1,6 @@
 """Figures from models and measurements; each function returns a matplotlib `Figure`.
 
-`animate` alone writes a file, a GIF.
+`animate` and `play` write a file, a GIF.
 
 A function `describe_x` says in a sentence, with the measured numbers, what the figure `x` shows.
 matplotlib is part of the `recipes` extra: `pip install 'continua[recipes]'`.
@@ -24,6 +24,7 @@ from ._sensitivity import sensitivity
 from ._sizes import Measurement, sizes
 from ._style import Figure
 from ._trial import Trial, front
+from ._video import play, strips
 
 __all__ = [
     "Figure",
@@ -51,8 +52,10 @@ __all__ = [
     "memory_growth",
     "pareto",
     "phase_flow",
+    "play",
     "sensitivity",
     "sizes",
     "state",
+    "strips",
     "weights",
 ]
