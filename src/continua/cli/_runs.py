@@ -41,7 +41,8 @@ def train(options: TrainOptions, json: bool) -> int:
     from continua.recipes import describe_result
 
     print(describe_result(result))
-    print(f"Everything is in {run.folder}. Next: continua sweep {run.folder}")
+    verb = "sweep" if "accuracy" in result["test"] else "evaluate"
+    print(f"Everything is in {run.folder}. Next: continua {verb} {run.folder}")
     return DONE
 
 
@@ -69,6 +70,14 @@ def evaluate(options: EvaluateOptions, json: bool) -> int:
         found = run_evaluate(options, watch)
     if json:
         print(json_format.dumps(found))
+        return DONE
+    if "accuracy" not in found:
+        known = ("recipe", "part", "samples", "parameters")
+        measures = [f"{name} {value:.4g}" for name, value in found.items() if name not in known]
+        print(
+            f"{found['recipe']}: {', '.join(measures)} on the {found['part']} part, "
+            f"{found['samples']:,} samples; {found['parameters']:,} parameters"
+        )
         return DONE
     print(
         f"{found['recipe']}: {percent(found['accuracy'])} of the {found['part']} part, "

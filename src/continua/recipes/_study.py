@@ -129,6 +129,13 @@ def minutes(seconds: float) -> str:
 def describe_result(result: Mapping[str, Any]) -> str:
     """What a training came to, in a sentence."""
     test, validation = result["test"], result["validation"]
+    if "accuracy" not in test:
+        measures = ", ".join(f"{name} {value:.4g}" for name, value in test.items())
+        return (
+            f"{result['recipe']} ({result['scale']}): {measures}, on {result['test_samples']:,} "
+            f"samples of the test part; {result['parameters']:,} parameters, "
+            f"{result['epochs']} epochs in {minutes(result['seconds'])}"
+        )
     chosen = "" if validation is None else f", validation {percent(validation)}"
     return (
         f"{result['recipe']} ({result['scale']}): test accuracy {percent(test['accuracy'])} of "

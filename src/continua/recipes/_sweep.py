@@ -132,6 +132,11 @@ def run_sweep(
     if not _has_blocks(model):
         raise ct.ArgumentError(f"the model of {run.folder} has no ODE block: nothing to sweep")
     dataset, task = run.load()
+    if task.measure != "accuracy":
+        raise ct.ArgumentError(
+            f"a sweep compares accuracies, and {run.recipe} is measured by its {task.measure}; "
+            "use continua compress and continua evaluate"
+        )
     sweep, models = measure(
         model, task, grid or Grid(), part=part, limit=limit, batch=batch, rounds=rounds,
         channels_last=run.setup.channels_last, watch=watch,
