@@ -102,13 +102,21 @@ def example(features):
     return message(1, entries)
 
 
+def _divided(crc):
+    """Eight bits of the division that CRC32C is, one by one."""
+    for _ in range(8):
+        crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc
+
+
+_DIVIDED = [_divided(byte) for byte in range(256)]
+
+
 def slow_crc32c(raw):
-    """Bit by bit, as it is defined."""
+    """Byte by byte."""
     crc = 0xFFFFFFFF
     for byte in raw:
-        crc ^= byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+        crc = _DIVIDED[(crc ^ byte) & 0xFF] ^ (crc >> 8)
     return crc ^ 0xFFFFFFFF
 
 

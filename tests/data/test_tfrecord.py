@@ -1,4 +1,4 @@
-"""TFRecord files, against records that are written here bit by bit."""
+"""TFRecord files, against records that are written here byte by byte."""
 
 import struct
 
@@ -25,7 +25,7 @@ def test_published_checksums(raw, expected):
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 63, 64, 65, 127, 1000, 4097])
-def test_checksums_by_lanes_are_those_bit_by_bit(size):
+def test_checksums_by_lanes_are_those_byte_by_byte(size):
     raw = np.random.default_rng(size).bytes(size)
     assert crc32c(raw) == layouts.slow_crc32c(raw)
     assert struct.pack("<I", masked(crc32c(raw))) == layouts.masked(raw)

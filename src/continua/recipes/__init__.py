@@ -27,14 +27,18 @@ from ._run import Run
 from ._setup import ImageSetup, PointSetup, Scale, Setup, TaggingSetup
 from ._study import Report, Study, describe_result
 from ._sweep import Grid, Sweep, measure, run_sweep
+from ._video import VideoSetup
 from .dissecting import RECIPES as _DISSECTING
 from .dissecting import STUDIES as _DISSECTING_STUDIES
+from .nanode import RECIPES as _NANODE
 from .nanode import STUDIES as _NANODE_STUDIES
 from .stateful import RECIPES as _STATEFUL
 from .stateful import STUDIES as _STATEFUL_STUDIES
 
 #: every recipe, by name
-RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (*_STATEFUL, *_DISSECTING)}
+RECIPES: dict[str, Recipe] = {
+    recipe.name: recipe for recipe in (*_STATEFUL, *_NANODE, *_DISSECTING)
+}
 
 #: every study, by name
 STUDIES: dict[str, Study] = {
@@ -80,6 +84,7 @@ __all__ = [
     "Scale",
     "Setup",
     "TaggingSetup",
+    "VideoSetup",
     "check_demo",
     "find",
     "nearest",

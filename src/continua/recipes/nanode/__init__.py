@@ -1,7 +1,9 @@
 """Time Dependence in Non-Autonomous Neural ODEs (Davis et al. 2020): one file per table."""
 
-from . import _memory
+from . import _memory, _video
 
-STUDIES = (*_memory.STUDIES,)
+RECIPES = (*_video.RECIPES,)
 
-__all__ = ["STUDIES"]
+STUDIES = (*_memory.STUDIES, *_video.STUDIES)
+
+__all__ = ["RECIPES", "STUDIES"]
