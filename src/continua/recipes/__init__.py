@@ -42,8 +42,7 @@ RECIPES: dict[str, Recipe] = {
 
 #: every study, by name
 STUDIES: dict[str, Study] = {
-    study.name: study
-    for study in (*_STATEFUL_STUDIES, *_NANODE_STUDIES, *_DISSECTING_STUDIES)
+    study.name: study for study in (*_STATEFUL_STUDIES, *_NANODE_STUDIES, *_DISSECTING_STUDIES)
 }
 
 __all__ = [
