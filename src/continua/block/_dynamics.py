@@ -136,6 +136,7 @@ class BlockDynamics(Dynamics):
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._binding.__exit__(kind, error, trace)
+        self._frame = None  # a backward pass that evaluates again keeps this object alive
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:

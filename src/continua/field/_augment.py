@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from continua._errors import ArgumentError, ShapeError
 
@@ -37,9 +38,14 @@ class ZeroAugment(nn.Module):
         self.dims, self.place, self.dim = dims, checked_place(place), dim
 
     def forward(self, x: Tensor) -> Tensor:
-        shape = list(x.shape)
-        shape[self.dim] = self.dims
-        zeros = x.new_zeros(shape)
+        given: Any = x
+        if isinstance(given, Proxy):  # a graph is traced, which knows no shape
+            zeros = torch.zeros_like(x.narrow(self.dim, 0, 1))
+            zeros = zeros.repeat_interleave(self.dims, self.dim)
+        else:
+            shape = list(x.shape)
+            shape[self.dim] = self.dims
+            zeros = x.new_zeros(shape)
         return torch.cat([zeros, x] if self.place == "first" else [x, zeros], self.dim)
 
     def extra_repr(self) -> str:

@@ -14,6 +14,7 @@ from ._image import ImageOptions, continuous_net, continuous_net_mnist, continuo
 from ._jumps import Jumps
 from ._maps import attention_maps
 from ._quality import psnr, ssim
+from ._residual_flow import residual_flow
 from ._tagger import EncoderStack, Tagger, continuous_tagger, linear_tagger, transformer_tagger
 from ._toy import continuous_classifier
 from ._units import Activation, Norm, Residual, Stitch
@@ -51,6 +52,7 @@ __all__ = [
     "linear_tagger",
     "local_exponents",
     "psnr",
+    "residual_flow",
     "resnet",
     "ssim",
     "transformer_tagger",
@@ -67,6 +69,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
         continuous_net_mnist,
         resnet,
         wide_resnet,
+        residual_flow,
         augmented_classifier,
         continuous_classifier,
         continuous_tagger,

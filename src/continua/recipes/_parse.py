@@ -1,4 +1,4 @@
-"""Bases and solvers, written as one writes them in Python."""
+"""Bases, solvers and gradients, written as one writes them in Python."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import continua as ct
 from continua.basis import FAMILIES
+from continua.gradient import GRADIENTS
 from continua.solve import SOLVERS
 
 
@@ -20,6 +21,11 @@ def parse_basis(text: str) -> ct.Basis:
 def parse_solver(text: str) -> ct.Solver:
     """The solver that a text such as `RK4(steps=8)` or `Dopri5(rtol=1e-4)` names."""
     return _made(text, SOLVERS, "solver")  # type: ignore[no-any-return]
+
+
+def parse_gradient(text: str) -> ct.Gradient:
+    """The gradient that a text such as `Adjoint()` or `Checkpoint("sqrt")` names."""
+    return _made(text, GRADIENTS, "gradient")  # type: ignore[no-any-return]
 
 
 def nearest(name: str, known: Mapping[str, Any] | list[str], what: str) -> ct.ArgumentError:

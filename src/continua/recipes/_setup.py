@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import types
 import typing
 from abc import ABC, abstractmethod
@@ -20,7 +21,7 @@ from continua import models
 from continua.data import Dataset, Part, augmented, load
 from continua.train import Classification, Task, Training
 
-from ._parse import nearest, parse_basis, parse_solver
+from ._parse import nearest, parse_basis, parse_gradient, parse_solver
 
 Scale = Literal["smoke", "laptop", "full"]
 #: told a file, its bytes so far and in all
@@ -100,6 +101,9 @@ class ImageSetup(Setup):
         state_basis: of the batch-norm statistics; None for the weights' own.
         solver: of every block.
         units: per stage, of a discrete network.
+        gradient: of every block; None for the model's own.
+        widths: channels of each flow of a residual_flow.
+        append_time: whether a residual_flow's convolutions see the depth.
         epsilon: the length of a block's span.
         stitch_scale: the weight of a stitch's residual.
         norm: batch, group, none or shared.
@@ -118,7 +122,10 @@ class ImageSetup(Setup):
     basis: str = "PiecewiseConstant(1)"
     state_basis: str | None = None
     solver: str = "Euler(steps=1)"
+    gradient: str | None = None
     units: int = 1
+    widths: tuple[int, ...] = (64, 128, 212)
+    append_time: bool = False
     epsilon: float = 1.0
     stitch_scale: float = 1.0
     norm: str = "batch"
@@ -142,21 +149,6 @@ class ImageSetup(Setup):
             raise nearest(self.model, models.MODELS, "model")
         if dataset.train.inputs.dim() != 4:
             raise ct.ArgumentError(f"data={self.data!r} are no images")
-        factory = models.MODELS[self.model]
-        arguments: dict[str, Any] = {
-            "in_channels": dataset.train.inputs.shape[1],
-            "classes": dataset.classes,
-            "width": self.width,
-        }
-        if self.model == "augmented_classifier":
-            return ct.build(
-                factory,
-                **arguments,
-                kind=self.kind,
-                basis=parse_basis(self.basis),
-                solver=parse_solver(self.solver),
-                epsilon=self.epsilon,
-            )
         if self.stages is not None:
             # Each stage doubles the width: far too many would take all memory, not fail.
             most = max(min(dataset.train.inputs.shape[2:]), 1).bit_length()
@@ -165,20 +157,30 @@ class ImageSetup(Setup):
                     f"images of {self.data} can be halved for {most} stages at most, "
                     f"not {self.stages}"
                 )
-            arguments["stages"] = self.stages
-        if self.model.endswith("resnet"):
-            return ct.build(factory, **arguments, units=self.units, first_stitch=True)
-        return ct.build(
-            factory,
-            **arguments,
-            basis=parse_basis(self.basis),
-            solver=parse_solver(self.solver),
-            state_basis=None if self.state_basis is None else parse_basis(self.state_basis),
-            epsilon=self.epsilon,
-            stitch_scale=self.stitch_scale,
-            norm=self.norm,
-            skip_init=self.skip_init,
-        )
+        offered: dict[str, Any] = {
+            "in_channels": dataset.train.inputs.shape[1],
+            "classes": dataset.classes,
+            "kind": self.kind,
+            "width": self.width,
+            "widths": self.widths,
+            "alpha": max(self.width // 16, 1),  # how a wide ResNet says it
+            "basis": parse_basis(self.basis),
+            "state_basis": None if self.state_basis is None else parse_basis(self.state_basis),
+            "solver": parse_solver(self.solver),
+            "gradient": None if self.gradient is None else parse_gradient(self.gradient),
+            "units": self.units,
+            "first_stitch": True,
+            "append_time": self.append_time,
+            "epsilon": self.epsilon,
+            "stitch_scale": self.stitch_scale,
+            "norm": self.norm,
+            "skip_init": self.skip_init,
+        }
+        if self.stages is not None:
+            offered["stages"] = self.stages
+        factory = models.MODELS[self.model]
+        taken = accepted(factory)
+        return ct.build(factory, **{name: v for name, v in offered.items() if name in taken})
 
     def task(self, dataset: Dataset) -> Task:
         pad, mirror = self.pad, self.mirror
@@ -298,7 +300,9 @@ def setup_from_config(config: dict[str, Any]) -> Setup:
     """The inverse of `Setup.config`."""
     if not isinstance(config, dict) or not isinstance(config.get("training"), dict):
         raise ct.ArgumentError("it has no settings")
-    values = dict(config)
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in config.items()
+    }
     name = values.pop("type", None)
     if name not in list(SETUPS):
         raise ct.ArgumentError(f"{name!r} is no kind of run")
@@ -307,6 +311,17 @@ def setup_from_config(config: dict[str, Any]) -> Setup:
         return SETUPS[name](**values)
     except TypeError as error:
         raise ct.ArgumentError(f"a run cannot be made from this: {error}") from None
+
+
+def accepted(factory: Callable[..., nn.Module]) -> set[str]:
+    """The names of the arguments that a model's function takes."""
+    names = set()
+    for parameter in inspect.signature(factory).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            names |= set(models.ImageOptions.__annotations__)
+        else:
+            names.add(parameter.name)
+    return names
 
 
 def shortened(dataset: Dataset, samples: int | None, held_out: int | None = None) -> Dataset:
