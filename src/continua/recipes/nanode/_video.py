@@ -61,7 +61,7 @@ SCALES: dict[str, dict[Scale, VideoSetup]] = {
         "smoke": SMOKE,
         "laptop": replace(
             LAPTOP, data="bair", size=None, stages=4, latent=16, held_out=64,
-            training=replace(LAPTOP.training, epochs=8, batch_size=8),
+            training=replace(LAPTOP.training, epochs=6, batch_size=8),
         ),
         "full": replace(FULL, data="bair", size=None, latent=64, held_out=256),
     },
