@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/models").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs/how-to/video.md",
+    *sorted((ROOT / "docs/models").glob("*.md")),
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
