@@ -18,6 +18,7 @@ from ._functions import functions_of_depth
 from ._history import evaluations, losses
 from ._latency import describe_latency, latency
 from ._memory import memory, memory_growth
+from ._orders import orders
 from ._panels import loss_panels
 from ._pareto import describe_pareto, pareto
 from ._sensitivity import sensitivity
@@ -50,6 +51,7 @@ __all__ = [
     "losses",
     "memory",
     "memory_growth",
+    "orders",
     "pareto",
     "phase_flow",
     "play",

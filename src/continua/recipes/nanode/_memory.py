@@ -144,9 +144,9 @@ class Memory(Study):
             table(head_of(size.steps), rows_of(found)),
             sentence(size.steps, growth["saved"]),
             f"What is held grows by {factors(growth['held'])}; the peak grows by "
-            f"{factors(growth['peak'])}. A fixed grid reads the weights of all its "
-            f"steps before the first one, {readable_bytes(4 * weights * size.steps[-1])} for "
-            f"{size.steps[-1]} steps, which no gradient method of a block avoids.",
+            f"{factors(growth['peak'])}. The weights of all steps together would take "
+            f"{readable_bytes(4 * weights * size.steps[-1])} at {size.steps[-1]} steps: back-"
+            "propagation needs them all, the other gradients read a few steps' at a time.",
         ], facts
 
 
