@@ -352,3 +352,21 @@ def test_sizes_are_finite():
     report = ct.memory(ct.ODEBlock(mlp(4), solver=ct.Dopri5(1e-6, 1e-6)), torch.randn(3, 4))
     assert all(math.isfinite(row.peak) and row.saved > 0 for row in report.rows if not row.refusal)
     assert refusals(report).keys() == {ct.Reversible()}
+
+
+@pytest.mark.parametrize(
+    ("solver", "gradient"),
+    [
+        (ct.ReversibleHeun, ct.Reversible()),
+        (ct.Euler, ct.Adjoint("backsolve")),
+    ],
+    ids=["Reversible", "backsolve"],
+)
+def test_the_peak_does_not_grow_with_steps_either(solver, gradient):
+    """Weights that vary with depth are read a few evaluations at a time."""
+    peaks = []
+    for steps in (40, 400):
+        block = ct.ODEBlock(nn.Linear(64, 64), ct.Fourier(2), solver(steps=steps), gradient)
+        (row,) = ct.memory(block, torch.randn(2, 64), methods=[gradient]).rows
+        peaks.append(row.peak)
+    assert peaks[1] <= 1.1 * peaks[0]

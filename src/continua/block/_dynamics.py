@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from continua._errors import ArgumentError, ContinuaError, ModuleError, ShapeError, SolveError
 from continua.basis import Basis, Point
 from continua.field import Binding, Expansion, Field, Frame, Path, Sampling, real, tensor
-from continua.solve import Dynamics, Evaluate, Map, Reading, Stage, State
+from continua.solve import Dynamics, Evaluate, Map, Reading, Stage, State, in_parts
 
 from ._plan import Plan
 
@@ -169,18 +169,37 @@ class BlockDynamics(Dynamics):
         plan = self._plan
         if plan is None:
             return self.at(stages())
+        if self._in_parts(plan):
+            return in_parts(len(plan.points), lambda i, j: self._part(plan.part(i, j)))
         self._frame = self._planned(plan)
-        depths: Sequence[Tensor] = ()
+        return self._evaluations(self._frame, self._depths_of(plan))
+
+    def _depths_of(self, plan: Plan) -> Sequence[Tensor]:
         if isinstance(self._x, Path):
-            depths = self._sided(plan.stages)
-        elif self._reads_depth:
-            depths = self._depths(plan.depths)
-        return self._evaluations(self._frame, depths)
+            return self._sided(plan.stages)
+        return self._depths(plan.depths) if self._reads_depth else ()
+
+    def _in_parts(self, plan: Plan) -> bool:
+        """Whether weights are to be read a few evaluations at a time.
+
+        A gradient that evaluates the field again keeps nothing of the first time: the weights of
+        all evaluations would be all that grows with their number.
+        """
+        if not self._recomputed or torch.is_grad_enabled():
+            return False
+        updated = self._binding.update and (self._expansion.state or self._expansion.carried)
+        return not updated and plan.heavy and not torch.compiler.is_compiling()
+
+    def _part(self, plan: Plan) -> Sequence[Evaluate]:
+        return self._evaluations(self._planned(plan), self._depths_of(plan))
 
     def maps(self) -> Sequence[Map] | None:
-        if self._plan is None or self._reads_depth or self._structure is not None:
+        plan = self._plan
+        if plan is None or self._reads_depth or self._structure is not None:
             return None
-        frame = self._frame = self._planned(self._plan)
+        if self._in_parts(plan):
+            return None
+        frame = self._frame = self._planned(plan)
         maps = frame.maps(self._args, self._kwargs)
         return [lambda z: self._first(frame, 0, (z,), z), *maps[1:]]
 
@@ -194,8 +213,8 @@ class BlockDynamics(Dynamics):
         return own + max((basis.degree_on(share) for basis in bases), default=0)
 
     def accept(self) -> None:
-        assert self._frame is not None
-        self._binding.accept(self._frame)
+        if self._frame is not None:  # none if weights are read in parts, without an update
+            self._binding.accept(self._frame)
 
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
         frame, depths = self._frame_at(stages, leaves)

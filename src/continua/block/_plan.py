@@ -12,7 +12,7 @@ from torch import Tensor
 
 from continua.basis import Basis, Point, Side, least_squares, sample
 from continua.field import Expansion, Sampling
-from continua.solve import Span, Stage
+from continua.solve import PART, Span, Stage
 
 
 class Stretch:
@@ -77,6 +77,19 @@ class Plan:
             for basis in dict.fromkeys(expansion.state.values())
         }
         return cls(stages, points, depths, samplings, inverses)
+
+    def part(self, start: int, stop: int) -> Plan:
+        """Some of its evaluations, for a solve that updates no state."""
+        samplings = {basis: s.part(start, stop) for basis, s in self.samplings.items()}
+        at = slice(start, stop)
+        return Plan(self.stages[at], self.points[at], self.depths[at], samplings, {})
+
+    @property
+    def heavy(self) -> bool:
+        """Whether the weights of all evaluations take much more memory than their coefficients."""
+        return len(self.points) > PART and any(
+            s.rows is not None and len(s.rows) > PART for s in self.samplings.values()
+        )
 
     def tensors(
         self, dtypes: Mapping[Basis, torch.dtype], reference: Tensor

@@ -49,6 +49,16 @@ class Sampling:
         rows = None if self.rows is None else self.rows.to(device, dtype)
         return Sampling(rows, self.index, self.picks.to(device), self.steady)
 
+    def part(self, start: int, stop: int) -> Sampling:
+        """The same at some of the evaluations, with no more rows than they need."""
+        index = self.index[start:stop]
+        if self.rows is None:
+            return Sampling(None, index, self.picks[start:stop], len(set(index)) == 1)
+        used = {row: i for i, row in enumerate(dict.fromkeys(index))}
+        own = tuple(used[row] for row in index)
+        picks = torch.tensor(own, device=self.picks.device)
+        return Sampling(self.rows[list(used)], own, picks, len(used) == 1)
+
     def pulled(self, rows: Sequence[int], gradients: Sequence[Tensor], into: Tensor) -> None:
         """Add the gradients of some rows to those of the coefficients, `[K, ...]`."""
         if self.rows is None:

@@ -9,6 +9,7 @@ from ._bosh3 import Bosh3
 from ._dopri5 import Dopri5
 from ._dopri8 import Dopri8
 from ._dynamics import (
+    PART,
     Dynamics,
     Evaluate,
     Function,
@@ -19,6 +20,7 @@ from ._dynamics import (
     Stage,
     State,
     combine,
+    in_parts,
 )
 from ._euler import Euler
 from ._heun import Heun
@@ -34,6 +36,7 @@ from ._tableau import Tableau
 from ._tsit5 import Tsit5
 
 __all__ = [
+    "PART",
     "AsynchronousLeapfrog",
     "Bosh3",
     "Dopri5",
@@ -69,6 +72,7 @@ __all__ = [
     "Tsit5",
     "combine",
     "further_stages",
+    "in_parts",
     "sides",
     "solver_from_config",
     "stages_between",

@@ -18,6 +18,9 @@ Map = Callable[[Tensor], Tensor]
 Span = tuple[float, float]
 Side = Literal["left", "right"]
 
+#: how many evaluations have their weights in memory at once, where they are not kept anyway
+PART = 16
+
 
 class Stage(NamedTuple):
     """One evaluation of the field: a depth, and the side from which it is sampled."""
@@ -75,7 +78,8 @@ class Dynamics(ABC):
 
     def on_grid(self, stages: Callable[[], Sequence[Stage]]) -> Sequence[Evaluate]:
         """The field at all stages of the solver's fixed grid, which may be known already."""
-        return self.at(stages())
+        every = stages()
+        return in_parts(len(every), lambda start, stop: self.at(every[start:stop]))
 
     def maps(self) -> Sequence[Map] | None:
         """The field on the solver's grid as maps of a tensor; None where it is not that simple.
@@ -110,6 +114,30 @@ class Dynamics(ABC):
     def gradients(self) -> Sequence[Tensor | None]:
         """What `Reading.pull` has gathered for each of `tensors`."""
         raise NotImplementedError
+
+
+def in_parts(count: int, read: Callable[[int, int], Sequence[Evaluate]]) -> Sequence[Evaluate]:
+    """Evaluations that are made ready a few at a time, when the first of them is called.
+
+    Args:
+        count: how many.
+        read: makes those from one number up to another.
+    """
+    part = -1
+    ready: Sequence[Evaluate] = ()
+
+    def evaluate(i: int) -> Evaluate:
+        def f(z: State) -> State:
+            nonlocal part, ready
+            if part != i // PART:
+                ready = ()  # freed before the next ones are made
+                part = i // PART
+                ready = read(part * PART, min(part * PART + PART, count))
+            return ready[i % PART](z)
+
+        return f
+
+    return read(0, count) if count <= PART else [evaluate(i) for i in range(count)]
 
 
 class Function(Dynamics):
