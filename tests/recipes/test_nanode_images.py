@@ -117,7 +117,7 @@ def test_the_crossing_sentence_follows_the_numbers():
     said = " ".join(sentences(facts))
     assert "neither below it" in said
     assert LABELS["plane"] in said
-    assert LABELS["augmented"] not in said
+    assert f"; not {LABELS['augmented']} (0.2), which can cross too" in said
     assert "which is below it" in " ".join(sentences(facts | {"line": 0.1}))
 
 

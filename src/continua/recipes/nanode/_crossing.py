@@ -154,8 +154,14 @@ def sentences(facts: dict[str, Any]) -> list[str]:
     low = facts["lowest_on_a_line"]
     measured = {name: facts[name] for name in ("line", "line-nanode")}
     kept = all(error >= low * (1 - 1e-4) for error in measured.values())
-    solved = [name for name in ("plane", "plane-nanode", "augmented") if facts[name] < 1e-2 * low]
+    higher = ("plane", "plane-nanode", "augmented")
+    solved = [name for name in higher if facts[name] < 1e-2 * low]
     reached = " and ".join(f"{LABELS[name]} ({facts[name]:.1g})" for name in solved) or "none"
+    if left := [f"{LABELS[name]} ({facts[name]:.2g})" for name in higher if name not in solved]:
+        reached += (
+            f"; not {' and '.join(left)}, which can cross too: that is the training, which may "
+            "shrink all states to zero on its way and stay there"
+        )
     return [
         "Two trajectories that start apart on a line cannot cross: where they met, at one depth "
         "and one state, they would have to go on as one. So the map of a flow on a line never "
