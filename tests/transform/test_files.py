@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import continua as ct
+from continua.models import continuous_net
 from nets import Net, make_net, make_pair, not_a_model, scrambled
 
 
@@ -207,3 +208,16 @@ def test_an_unwritable_place(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ct.FileError, match="cannot write to"):
         ct.save(ct.build(Net), tmp_path / "file")
+
+
+def test_a_gradient_among_the_arguments_comes_back(tmp_path):
+    model = ct.build(
+        continuous_net,
+        basis=ct.PiecewiseConstant(2),
+        solver=ct.RK4(steps=2),
+        width=4,
+        stages=1,
+        gradient=ct.Adjoint(solver=ct.Dopri5(1e-4, 1e-4)),
+    )
+    ct.save(model, tmp_path / "model")
+    assert ct.load(tmp_path / "model").block1.gradient == model.block1.gradient

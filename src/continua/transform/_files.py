@@ -23,7 +23,7 @@ from continua._errors import ArgumentError, ContinuaError, FileError
 from continua.basis import Basis, basis_from_config
 from continua.block import ODEBlock
 from continua.field import listed, tensor
-from continua.gradient import gradient_from_config
+from continua.gradient import Gradient, gradient_from_config
 from continua.solve import Solver, solver_from_config
 
 from ._blocks import blocks
@@ -41,7 +41,7 @@ def build(factory: Factory, /, **arguments: Any) -> nn.Module:
     Args:
         factory: an importable `nn.Module` class, or an importable function whose return
             annotation is one.
-        arguments: of JSON values, bases and solvers.
+        arguments: of JSON values, bases, solvers and gradients.
 
     Example:
         >>> import continua as ct
@@ -185,6 +185,8 @@ def _encode(value: Any, where: str) -> Any:
         return {"$basis": value.config()}
     if isinstance(value, Solver):
         return {"$solver": value.config()}
+    if isinstance(value, Gradient):
+        return {"$gradient": value.config()}
     if isinstance(value, Mapping):
         if any(not isinstance(key, str) or key.startswith("$") for key in value):
             raise ArgumentError(f"the arguments of {where} have a key that JSON cannot hold")
@@ -195,7 +197,7 @@ def _encode(value: Any, where: str) -> Any:
         return value
     raise ArgumentError(
         f"the arguments of {where} contain {value!r}, which JSON cannot hold; "
-        "use numbers, strings, lists, bases and solvers"
+        "use numbers, strings, lists, bases, solvers and gradients"
     )
 
 
@@ -205,6 +207,8 @@ def _decode(value: Any) -> Any:
             return basis_from_config(value["$basis"])
         if "$solver" in value:
             return solver_from_config(value["$solver"])
+        if "$gradient" in value:
+            return gradient_from_config(value["$gradient"])
         return {key: _decode(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_decode(item) for item in value]

@@ -13,13 +13,12 @@ from torch import nn
 
 import continua as ct
 from continua.basis import Point, sample
-from continua.data import Dataset
 from continua.train import Training, evaluate, read_history
 
-from .._parse import parse_basis, parse_gradient, parse_solver
+from .._parse import parse_basis, parse_solver
 from .._recipe import Recipe
 from .._run import Run
-from .._setup import SETUPS, ImageSetup, Scale
+from .._setup import ImageSetup, Scale
 from .._study import Circumstances
 
 #: layers of the residual networks, whatever the steps of the flows
@@ -31,28 +30,9 @@ def trigonometric(order: int) -> str:
     return f"Fourier({order}, period={2 * math.pi!r})"
 
 
-@dataclass(frozen=True)
-class FlowSetup(ImageSetup):
-    """An image classifier whose blocks get their gradient once it is built."""
-
-    def make(self, dataset: Dataset) -> nn.Module:
-        # `build` notes a model's arguments, of which a gradient is none; blocks note their own.
-        if self.gradient is None:
-            return super().make(dataset)
-        gradient = parse_gradient(self.gradient)
-        model = replace(self, gradient=None).make(dataset)
-        for module in model.modules():
-            if isinstance(module, ct.ODEBlock):
-                module.gradient = gradient
-        return model
-
-
-SETUPS[FlowSetup.__name__] = FlowSetup
-
-
-def setup_of(data: str, widths: tuple[int, ...], steps: int, training: Training) -> FlowSetup:
+def setup_of(data: str, widths: tuple[int, ...], steps: int, training: Training) -> ImageSetup:
     """T-NANODE-10, of which the other rows differ by settings."""
-    return FlowSetup(
+    return ImageSetup(
         data=data, validation=0.0, model="residual_flow", widths=widths, basis=trigonometric(10),
         solver=f"AsynchronousLeapfrog(steps={steps})", gradient="Reversible()", training=training,
         channels_last=True,
