@@ -90,6 +90,7 @@ class Sweep:
         source: the trained model.
         trials: its variants.
         samples: that each was measured on.
+        judgements: that an accuracy is made of: the words of sentences, the samples otherwise.
         part: of the data.
         batch: of the timing.
         sentences: one per figure, with the measured numbers.
@@ -99,6 +100,7 @@ class Sweep:
     source: Trial
     trials: tuple[Trial, ...]
     samples: int
+    judgements: int
     part: str
     batch: int
     sentences: dict[str, str] = field(default_factory=dict)
@@ -189,7 +191,8 @@ def measure(
         inputs = inputs.contiguous(memory_format=torch.channels_last)
     timed = _timed(found, inputs, rounds, watch)
     (source, *trials) = timed
-    return Sweep(source, tuple(trials), samples, part, len(index)), timed
+    judgements = task.judgements(part, samples)
+    return Sweep(source, tuple(trials), samples, judgements, part, len(index)), timed
 
 
 Plan = tuple[tuple[str, int, str, int, str], ct.Basis | None, ct.Solver | None, Method | None]
@@ -295,10 +298,10 @@ def _written(
     figures: dict[str, plot.Figure] = {}
     sentences: dict[str, str] = {}
     if sized:
-        figures["accuracy.png"] = plot.pareto(source, sized, samples=sweep.samples)
+        figures["accuracy.png"] = plot.pareto(source, sized, samples=sweep.judgements)
         sentences["accuracy.png"] = plot.describe_pareto(source, sized)
     if len(stepped) > 1:
-        figures["steps.png"] = plot.convergence({title: stepped}, samples=sweep.samples)
+        figures["steps.png"] = plot.convergence({title: stepped}, samples=sweep.judgements)
         sentences["steps.png"] = plot.describe_convergence({title: stepped})
     if timed:
         figures["latency.png"] = plot.latency(source, timed, batch=sweep.batch)
@@ -328,7 +331,7 @@ def _written(
     lines += [f"- `{name}`: {sentence}" for name, sentence in sentences.items()]
     write_whole(folder / "summary.md", ("\n".join(lines) + "\n").encode())
     files = ("trials.csv", "sweep.json", "summary.md", *figures)
-    return Sweep(source, trials, sweep.samples, sweep.part, sweep.batch, sentences, tuple(files))
+    return replace(sweep, sentences=sentences, files=tuple(files))
 
 
 def _table(trials: Sequence[Trial]) -> str:

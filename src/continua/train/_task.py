@@ -55,6 +55,10 @@ class Task(ABC):
     def size(self, part: PartName) -> int:
         """How many samples a part has."""
 
+    def judgements(self, part: PartName, samples: int) -> int:
+        """How many answers an accuracy over the first samples of a part is made of."""
+        return samples
+
     @abstractmethod
     def batch(
         self, part: PartName, index: Tensor, generator: torch.Generator | None
@@ -156,6 +160,9 @@ class Classification(Task):
         tally.add("accuracy", float(right.sum()), count)
         # A batch in which nothing counts has no loss, rather than one that is not a number.
         return total / max(count, 1.0), tally
+
+    def judgements(self, part: PartName, samples: int) -> int:
+        return int(self._counted(self.part(part).targets[:samples]).sum())
 
     def _counted(self, targets: Tensor) -> Tensor:
         if self.ignore is None:
