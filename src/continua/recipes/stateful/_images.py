@@ -58,7 +58,7 @@ mnist = Recipe(
             # The last refinement comes late, at a low rate: neighbouring buckets stay alike, and
             # halving costs little.
             training=Training(
-                epochs=14, refine_epochs=(2, 5, 13), schedule="one-cycle", warmup=2,
+                epochs=14, refine_epochs=(2, 5, 11), schedule="one-cycle", warmup=2,
                 learning_rate=0.1,
             ),
         ),
