@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from operator import is_
 from typing import Any, Literal, Self
 
 import torch
@@ -316,7 +315,8 @@ class ODEBlock(nn.Module):
         for name, value in self._exact.tensors(self._dtypes, self._reference()).items():
             self.register_buffer(PREFIX + name, value, persistent=False)
         held = self._plan_tensors()
-        self._placed = (held, self._exact.holding(held))
+        known = [(PREFIX + name, t) for name, t in held.items()]
+        self._placed = (known, self._exact.holding(held))
 
     def _plan_tensors(self) -> dict[str, Tensor | None]:
         held = self._buffers.items()
@@ -326,11 +326,11 @@ class ODEBlock(nn.Module):
         """The plan of a solve over this span; None where the solver finds its own way."""
         if self._exact is None or span != self.span:
             return None
-        held, (known, plan) = self._plan_tensors(), self._placed
+        (known, plan), held = self._placed, self._buffers
         # Tracing and `torch.func` exchange buffers for a call.
-        if not torch.compiler.is_compiling() and all(map(is_, known.values(), held.values())):
+        if not torch.compiler.is_compiling() and all(held[name] is t for name, t in known):
             return plan
-        return self._exact.holding(held)
+        return self._exact.holding(self._plan_tensors())
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(by_rows(fn), recurse)  # type: ignore[no-untyped-call]
