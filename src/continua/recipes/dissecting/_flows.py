@@ -155,10 +155,11 @@ def verdict(facts: dict[str, Any], names: tuple[str, ...]) -> str:
         means = max(abs(m - t) for m, t in zip(found["means"], (-1, 1), strict=True))
         mass = max(abs(m - 1) for m in found["masses"])
         parts.append(
-            f"{name} it is {excess:+.3f} nats from the entropy, means are off by at most "
+            f"it is {excess:+.3f} nats from the entropy, means are off by at most "
             f"{means:.3f} and the integral by {mass:.1g}"
         )
-    return f"Conditioned {parts[0]}; {parts[1]}. An unconditional flow cannot: {parts[2]}."
+    said = [f"{name} {part}" for name, part in zip(names, parts, strict=True)]
+    return f"Conditioned {said[0]}; {said[1]}. An unconditional flow cannot: {parts[2]}."
 
 
 STUDIES = (
