@@ -31,6 +31,7 @@ def test_json(folder, capsys):
     assert all(row["difference"] < 1e-5 for row in exact)
 
 
+@pytest.mark.parametrize("command", ["gradcheck", "memory"])
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
@@ -39,8 +40,8 @@ def test_json(folder, capsys):
         (["--shape", "3", "--batch", "0"], "batch is at least 1, not 0"),
     ],
 )
-def test_mistakes(folder, capsys, arguments, match):
-    assert cli.run(["gradcheck", str(folder), *arguments]) == 2
+def test_mistakes(folder, capsys, command, arguments, match):
+    assert cli.run([command, str(folder), *arguments]) == 2
     said = capsys.readouterr()
     assert match in said.err
     assert said.out == ""

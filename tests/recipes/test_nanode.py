@@ -108,19 +108,3 @@ def test_the_command_in_json_and_evaluation_mode(folder, capsys):
     assert rows["Reversible()"]["refusal"] is not None
     assert found["optimizer"] > 2 * found["parameters"] > 0
     assert rows["Backprop()"]["saved"] > rows["Checkpoint(states='all')"]["saved"] > 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ([], "give the shape of one input"),
-        (["--shape", "7"], "fails on inputs of shape"),
-        (["--shape", "3", "--batch", "0"], "batch is at least 1, not 0"),
-    ],
-)
-def test_mistakes(folder, capsys, arguments, match):
-    assert cli.run(["memory", str(folder), *arguments]) == 2
-    said = capsys.readouterr()
-    assert match in said.err
-    assert said.out == ""
-    assert len(said.err.splitlines()) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import tempfile
@@ -46,6 +47,15 @@ def _is_run(folder: Path, recipe: str) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(metrics, dict) and metrics.get("recipe") == recipe
+
+
+def csv_text(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    """A table as comma-separated values."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(rows)
+    return out.getvalue()
 
 
 def write_figure(path: Path, figure: Figure) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import statistics
 import time
@@ -35,7 +33,7 @@ from continua.train import (
 )
 from continua.transform import blocks
 
-from ._output import write_figure
+from ._output import csv_text, write_figure
 from ._parse import nearest
 from ._run import Run, environment
 
@@ -335,12 +333,7 @@ def _written(
 
 
 def _table(trials: Sequence[Trial]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for trial in trials:
-        writer.writerow([getattr(trial, name) for name in _COLUMNS])
-    return out.getvalue()
+    return csv_text(_COLUMNS, ([getattr(trial, name) for name in _COLUMNS] for trial in trials))
 
 
 def _over_depth(

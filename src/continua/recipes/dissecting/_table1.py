@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +11,7 @@ import continua as ct
 from continua import plot
 from continua.train import Training, read_history, write_whole
 
-from .._output import write_figure
+from .._output import csv_text, write_figure
 from .._recipe import Recipe
 from .._run import Run
 from .._setup import ImageSetup, Scale
@@ -280,13 +278,8 @@ def listed(kinds: Sequence[str], found: Mapping[str, float], shown: Any) -> str:
 def as_csv(runs: Mapping[str, Sequence[Trained]]) -> str:
     """Every run as a line."""
     names = ("kind", "seed", "parameters", "accuracy", "forward", "backward", "seconds")
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
-    for each in runs.values():
-        for one in each:
-            writer.writerow([getattr(one, name) for name in names])
-    return out.getvalue()
+    every = [one for each in runs.values() for one in each]
+    return csv_text(names, ([getattr(one, name) for name in names] for one in every))
 
 
 STUDIES = (

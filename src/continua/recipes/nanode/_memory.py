@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from continua.models import Residual
 from continua.train import Progress, write_whole
 from continua.transform import readable_bytes
 
-from .._output import write_figure
+from .._output import csv_text, write_figure
 from .._setup import Scale
 from .._study import Circumstances, Study, table
 
@@ -203,14 +201,9 @@ def factors(growth: dict[str, float]) -> str:
 
 def as_csv(found: dict[str, list[dict[str, int]]]) -> str:
     """Every measurement, one line each."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     columns = ("steps", "parameters", "optimizer", *MEASURED)
-    writer.writerow(("model", *columns))
-    for name, rows in found.items():
-        for row in rows:
-            writer.writerow((name, *(row[column] for column in columns)))
-    return out.getvalue()
+    lines = [(name, *(row[c] for c in columns)) for name, rows in found.items() for row in rows]
+    return csv_text(("model", *columns), lines)
 
 
 STUDIES = (

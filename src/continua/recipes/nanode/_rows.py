@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields, replace
@@ -15,6 +13,7 @@ import continua as ct
 from continua.basis import Point, sample
 from continua.train import Training, evaluate, read_history
 
+from .._output import csv_text
 from .._parse import parse_basis, parse_solver
 from .._recipe import Recipe
 from .._run import Run
@@ -251,8 +250,4 @@ def remarks(rows: Iterable[Row], steps: int) -> list[str]:
 
 def as_csv(runs: Iterable[Trained]) -> str:
     """Every run as a line."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([f.name for f in fields(Trained)])
-    writer.writerows(astuple(run) for run in runs)
-    return out.getvalue()
+    return csv_text([f.name for f in fields(Trained)], map(astuple, runs))
