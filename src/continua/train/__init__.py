@@ -4,7 +4,8 @@ from ._checkpoint import Checkpoints, Position
 from ._config import Training
 from ._evaluate import evaluate
 from ._files import make_folder, read_json, write_json, write_whole
-from ._loop import METRICS, Interrupted, Outcome, fit, read_history
+from ._history import METRICS, read_history
+from ._loop import Interrupted, Outcome, fit
 from ._progress import Progress, Watch, silent
 from ._random import seed
 from ._size import functions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -21,15 +20,14 @@ from continua.transform import count_evaluations, refine
 from ._checkpoint import Checkpoints, Position, read, restore
 from ._config import Training
 from ._evaluate import evaluate
-from ._files import make_folder, write_whole
+from ._files import make_folder
+from ._history import METRICS, board, read_history, write_history
 from ._process import Stop, accelerator, stopping
 from ._progress import Progress, Watch, silent
 from ._random import borrowed, mixed, seed
 from ._same import check_same
 from ._size import functions, halved
 from ._task import Tally, Task
-
-METRICS = "metrics.jsonl"
 
 # What a seed is for, so that no two things draw the same numbers.
 ORDER, AUGMENTATION, NOISE = 1, 2, 3
@@ -129,7 +127,7 @@ class _Fit:
         self.about = {"training": training.config(), "samples": samples}
         self._begin(make)
         self.board = (
-            _board(folder, self.position.step) if training.tensorboard and self.main else None
+            board(folder, self.position.step) if training.tensorboard and self.main else None
         )
 
     @property
@@ -423,8 +421,7 @@ class _Fit:
 
     def _write_history(self) -> None:
         if self.main:
-            content = "".join(json.dumps(line) + "\n" for line in self.history)
-            write_whole(self.folder / METRICS, content.encode())
+            write_history(self.folder, self.history)
 
     def _report(self, line: dict[str, Any]) -> None:
         if self.board is not None:
@@ -451,37 +448,3 @@ class _Fit:
                 value = line["validation"][self.task.measure]
                 words.append(f"validation {self.task.measure} {value:.4f}")
         return ", ".join(words)
-
-
-# -- small parts -------------------------------------------------------------------------------
-
-
-def read_history(folder: Path) -> list[dict[str, Any]]:
-    """The lines of `metrics.jsonl`."""
-    path = folder / METRICS
-    if not path.exists():
-        return []
-    try:
-        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
-        if not all(isinstance(line["step"], int) for line in lines):
-            raise ValueError("a step is not a number")
-        for line in lines:
-            if not line.keys() >= {"epoch", "functions", "train"}:
-                raise ValueError(f"the line of step {line['step']} is not whole")
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise FileError(
-            f"{path} cannot be read ({error}); remove it to go on without the measures so far"
-        ) from error
-    return lines
-
-
-def _board(folder: Path, step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ArgumentError(
-            "tensorboard=True needs the package tensorboard; install it, or leave the option out: "
-            "metrics.jsonl is always written"
-        ) from error
-    # What a killed run told after its last checkpoint is told again.
-    return SummaryWriter(folder / "tensorboard", purge_step=step + 1)
