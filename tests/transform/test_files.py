@@ -221,3 +221,13 @@ def test_a_gradient_among_the_arguments_comes_back(tmp_path):
     )
     ct.save(model, tmp_path / "model")
     assert ct.load(tmp_path / "model").block1.gradient == model.block1.gradient
+
+
+def test_a_file_names_the_defaults_too_and_one_that_does_not_is_read_with_them(tmp_path):
+    model = ct.build(nn.Linear, in_features=2, out_features=1)
+    ct.save(model, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["factory"]["arguments"]["bias"] is True
+    del config["factory"]["arguments"]["bias"]  # as if the argument were newer than the file
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert ct.load(tmp_path)._continua_recipe == model._continua_recipe

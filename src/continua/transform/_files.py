@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import inspect
@@ -126,7 +127,7 @@ def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> 
     except Exception as error:
         name = config["factory"]["name"]
         raise FileError(f"{name}(**{arguments}) in {folder / CONFIG} fails: {error}") from error
-    _remember(model, config["factory"])
+    _remember(model, _recipe(factory, arguments))
     _match_blocks(model, block_configs, folder / CONFIG)
     _fill(model, tensors, folder / WEIGHTS)
     return model.to(device).eval()
@@ -148,11 +149,26 @@ def _recipe(factory: Factory, arguments: dict[str, Any]) -> dict[str, Any]:
         )
     if _import_factory(name) is not factory:
         raise ArgumentError(f"{name} is now another object than the factory given")
+    signature = inspect.signature(factory)
     try:
-        inspect.signature(factory).bind(**arguments)
+        signature.bind(**arguments)
     except TypeError as error:
         raise ArgumentError(f"{name} cannot be called so: {error}") from None
-    return {"name": name, "arguments": _encode(arguments, name)}
+    return {
+        "name": name,
+        "arguments": {**_defaults(signature), **_encode(arguments, name)},
+    }
+
+
+def _defaults(signature: inspect.Signature) -> dict[str, Any]:
+    """The defaults that JSON can hold, so that a file means the same when a default changes."""
+    encoded = {}
+    for parameter in signature.parameters.values():
+        by_name = parameter.kind is not parameter.POSITIONAL_ONLY
+        if by_name and parameter.default is not parameter.empty:
+            with contextlib.suppress(ArgumentError):
+                encoded[parameter.name] = _encode(parameter.default, parameter.name)
+    return encoded
 
 
 def _import_factory(name: str) -> Factory:
