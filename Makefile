@@ -34,9 +34,9 @@ lint: $(VENV)/.stamp-dev ## check style, formatting and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy $(ARGS)
 
-bench: $(VENV)/.stamp-dev ## measure against the rivals
-	@echo "Running the benchmarks."
-	@$(BIN)/python benchmarks/overhead.py $(ARGS)
+bench: $(VENV)/.stamp-recipes ## measure beside the peers, in environments of their own
+	@echo "Measuring beside the peers."
+	@$(BIN)/continua bench $(ARGS)
 
 docs: $(VENV)/.stamp-docs ## build the documentation into site/
 	@echo "Building the documentation into site/."

@@ -26,6 +26,7 @@ ROOMS = (
     "train",
     "plot",
     "recipes",
+    "bench",
     "cli",
 )
 
@@ -42,7 +43,7 @@ ONLY = {
 
 # Rooms that use the library as its users do, through `import continua`. Elsewhere that import
 # would reach every room at once, also those below.
-MAY_IMPORT_ROOT = ("recipes", "cli")
+MAY_IMPORT_ROOT = ("recipes", "bench", "cli")
 
 # What any room may take from `continua` itself.
 ROOT_NAMES = ("__version__",)

@@ -21,6 +21,7 @@ from ._memory import memory, memory_growth
 from ._orders import orders
 from ._panels import loss_panels
 from ._pareto import describe_pareto, pareto
+from ._ratios import Ratio, ratios
 from ._sensitivity import sensitivity
 from ._sizes import Measurement, sizes
 from ._style import Figure
@@ -30,6 +31,7 @@ from ._video import play, strips
 __all__ = [
     "Figure",
     "Measurement",
+    "Ratio",
     "Trial",
     "ablation",
     "animate",
@@ -55,6 +57,7 @@ __all__ = [
     "pareto",
     "phase_flow",
     "play",
+    "ratios",
     "sensitivity",
     "sizes",
     "state",

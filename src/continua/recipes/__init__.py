@@ -20,6 +20,7 @@ from ._commands import (
 from ._demo import DemoOptions, DemoReport, Row, check_demo, run_demo
 from ._gradcheck import GradcheckOptions, run_gradcheck
 from ._memory import MemoryOptions, run_memory
+from ._output import write_figure
 from ._parse import nearest, parse_basis, parse_solver
 from ._recipe import Recipe, find
 from ._reproduce import DataOptions, ReproduceOptions, run_data, run_reproduce
@@ -92,4 +93,5 @@ __all__ = [
     "run_demo",
     "run_gradcheck",
     "run_memory",
+    "write_figure",
 ]

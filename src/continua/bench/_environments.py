@@ -1,0 +1,96 @@
+"""The peers, each at a pinned version, in environments that the product never sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from ._workers import WorkerError
+
+#: `tell(line)`, called as something begins
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A library to compare with.
+
+    Args:
+        side: of its script.
+        environment: the folder it is installed in; peers that agree on a torch share one.
+        packages: pinned, with what they need.
+        alone: packages to install without what they ask for, because that is another torch.
+    """
+
+    side: str
+    environment: str
+    packages: tuple[str, ...]
+    alone: tuple[str, ...] = field(default=())
+
+
+TORCH = f"torch=={torch.__version__.partition('+')[0]}"
+
+PEERS = (
+    Peer("torchdiffeq", "torch", (TORCH, "numpy", "scipy", "torchdiffeq==0.2.5")),
+    Peer("torchdyn", "torch", (TORCH, "numpy", "scipy"), ("torchdyn==1.0.6",)),
+    Peer("torchode", "torch", (TORCH, "numpy"), ("torchode==1.0.1",)),
+    Peer("zuko", "torch", (TORCH, "numpy"), ("zuko==1.6.0",)),
+    Peer("diffrax", "jax", ("jax==0.10.2", "diffrax==0.7.2", "equinox==0.13.8", "numpy")),
+)
+
+
+def interpreter(peer: Peer, folder: Path, tell: Tell) -> Path:
+    """The interpreter of a peer's environment, which is made if it is not there.
+
+    Args:
+        peer: which.
+        folder: of all environments.
+        tell: is told what is being installed.
+
+    Raises:
+        WorkerError: it cannot be installed; the text is the installer's own.
+    """
+    home = folder / peer.environment
+    python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    wanted = sorted((*peer.packages, *peer.alone))
+    stamp = home / f".{peer.side}.json"
+    try:
+        if python.exists() and stamp.exists() and json.loads(stamp.read_text()) == wanted:
+            return python
+    except (OSError, ValueError):
+        pass  # An installation that was cut short is done again.
+    tell(f"installing {peer.side} into {home}")
+    try:
+        if not python.exists():
+            venv.create(home, with_pip=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise WorkerError(f"its environment {home} cannot be made: {error}") from error
+    for packages, options in ((peer.packages, ()), (peer.alone, ("--no-deps",))):
+        if packages:
+            _install(python, packages, options)
+    stamp.write_text(json.dumps(wanted))
+    return python
+
+
+def _install(python: Path, packages: tuple[str, ...], options: tuple[str, ...]) -> None:
+    command = [
+        str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+        "--no-input", *options, *packages,
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["pip said nothing"]
+        raise WorkerError(f"it cannot be installed: {lines[-1]}")
+
+
+def own() -> str:
+    """The interpreter that runs this."""
+    return sys.executable

@@ -1,0 +1,175 @@
+"""Rows of the comparison: ours and a peer in turn, round by round."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ._reference import Errors, errors, reference
+from ._workers import Worker, WorkerError
+from .sides.protocol import Problem
+
+# A turn shorter than this is repeated within the round, so that a round tells more than the clock's
+# own noise.
+TURN_SECONDS = 0.1
+
+# Two sides solve the same problem if neither's error is above this many times its tolerance, or
+# this share of the reference on a fixed grid, which all solve alike.
+TIMES_TOLERANCE = 100.0
+ON_A_GRID = 1e-4
+
+
+@dataclass(frozen=True)
+class Row:
+    """One side of one row beside ours, or why there is none.
+
+    Args:
+        row: the name of the problem.
+        peer: the library.
+        ratio: the median over rounds of our time by theirs.
+        low: its lower quartile.
+        high: its upper quartile.
+        seconds: the medians, ours and theirs.
+        state_error: ours, relative to float64.
+        gradient_error: ours.
+        peer_state_error: theirs.
+        peer_gradient_error: theirs.
+        evaluations: of the field, ours and theirs, None where it is not known.
+        exponents: of time and memory, for rows that tell how costs grow.
+        note: of what stands in for what.
+        missing: why there are no numbers.
+    """
+
+    row: str
+    peer: str
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    seconds: tuple[float, float] | None = None
+    state_error: float | None = None
+    gradient_error: float | None = None
+    peer_state_error: float | None = None
+    peer_gradient_error: float | None = None
+    evaluations: tuple[int | None, int | None] | None = None
+    exponents: dict[str, float] | None = None
+    note: str = ""
+    missing: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    worker: Worker
+    errors: Errors
+    evaluations: int | None
+    note: str
+
+
+def compare(
+    problem: Problem,
+    ours: Worker,
+    peers: Mapping[str, Worker | WorkerError],
+    rounds: int,
+    folder: Path,
+    tell: Callable[[str], None],
+) -> list[Row]:
+    """The rows of a problem.
+
+    Args:
+        problem: the same for all.
+        ours: our worker.
+        peers: by name; an error stands for a peer that is not there.
+        rounds: of one turn each.
+        folder: for files that workers read and write.
+        tell: is told what is being measured.
+    """
+    file = folder / "problem.npz"
+    problem.write(file)
+    tell(f"{problem.row}: reference")
+    true = reference(problem)
+
+    def prepared(worker: Worker) -> _Prepared:
+        tell(f"{problem.row}: {worker.side}")
+        about = worker.prepare(file)
+        found = worker.check(folder / "outcome.npz")
+        return _Prepared(worker, errors(found, true), found.evaluations, about["note"])
+
+    mine = prepared(ours)
+    _require_same(problem, mine.errors)
+    rows, sides = [], {}
+    for name, peer in peers.items():
+        try:
+            if isinstance(peer, WorkerError):
+                raise peer
+            sides[name] = prepared(peer)
+            _require_same(problem, sides[name].errors)
+        except WorkerError as error:
+            sides.pop(name, None)
+            rows.append(Row(problem.row, name, missing=str(error)))
+    times = _rounds(mine.worker, {n: s.worker for n, s in sides.items()}, rounds)
+    for name, theirs in sides.items():
+        rows.append(_row(problem.row, name, mine, theirs, times[name]))
+    return sorted(rows, key=lambda row: list(peers).index(row.peer))
+
+
+def _require_same(problem: Problem, found: Errors) -> None:
+    settings = problem.settings
+    bound = TIMES_TOLERANCE * settings["tolerance"] if "tolerance" in settings else ON_A_GRID
+    if settings["gradient"] == "adjoint":
+        bound = max(bound, 0.1)  # It is not the gradient of the grid; its error is in the table.
+    for what, error in (("state", found.state), ("gradient", found.gradient)):
+        if not error <= bound:
+            raise WorkerError(f"it solves another problem: its {what} is off by {error:.0e}")
+
+
+def _rounds(
+    ours: Worker, peers: Mapping[str, Worker], rounds: int
+) -> dict[str, list[tuple[float, float]]]:
+    """Seconds of ours and theirs in each round; ours is measured anew for each peer."""
+    repeats = {
+        w.side: max(1, round(TURN_SECONDS / min(w.time(2)))) for w in (ours, *peers.values())
+    }
+
+    def turn(worker: Worker) -> float:
+        return statistics.median(worker.time(repeats[worker.side]))
+
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in peers}
+    for i in range(rounds):
+        for name, peer in peers.items():
+            # Who comes first alternates: the second finds the caches and the clock of the first.
+            if i % 2:
+                theirs, mine = turn(peer), turn(ours)
+            else:
+                mine, theirs = turn(ours), turn(peer)
+            times[name].append((mine, theirs))
+    return times
+
+
+def _row(
+    row: str, peer: str, mine: _Prepared, theirs: _Prepared, times: Sequence[tuple[float, float]]
+) -> Row:
+    low, ratio, high = quartiles([a / b for a, b in times])
+    return Row(
+        row, peer, ratio, low, high,
+        seconds=(statistics.median(a for a, _ in times), statistics.median(b for _, b in times)),
+        state_error=mine.errors.state,
+        gradient_error=mine.errors.gradient,
+        peer_state_error=theirs.errors.state,
+        peer_gradient_error=theirs.errors.gradient,
+        evaluations=(mine.evaluations, theirs.evaluations),
+        note="; ".join(filter(None, (mine.note, theirs.note))),
+    )  # fmt: skip
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """The lower quartile, the median and the upper quartile."""
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high

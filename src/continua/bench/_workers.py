@@ -1,0 +1,112 @@
+"""Worker processes: one library each, idle until asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from continua._errors import ContinuaError
+
+from .sides.protocol import Outcome
+
+SIDES = Path(__file__).parent
+
+
+class WorkerError(ContinuaError):
+    """A library could not be asked, or could not answer; the text says why."""
+
+
+class Worker:
+    """A process that measures one library.
+
+    Args:
+        side: the last part of its script's name, `with_SIDE`.
+        python: the interpreter of the library's environment.
+        threads: that the library may use.
+    """
+
+    def __init__(
+        self, side: str, python: str | os.PathLike[str] = sys.executable, threads: int = 1
+    ):
+        self.side, self.threads = side, threads
+        self.version = ""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(SIDES),
+            # Read when a library starts; what can be set later is set with "prepare".
+            "OMP_NUM_THREADS": str(threads),
+            "MKL_NUM_THREADS": str(threads),
+            "CONTINUA_BENCH_THREADS": str(threads),
+            "PYTHONWARNINGS": "ignore",
+        }
+        self._process = subprocess.Popen(
+            [os.fspath(python), "-m", f"sides.with_{side}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def prepare(self, problem: Path) -> dict[str, Any]:
+        """Let it make a problem its own and solve it once; what it tells of itself."""
+        answer = self._ask({"do": "prepare", "problem": str(problem), "threads": self.threads})
+        self.version = answer["version"]
+        return answer
+
+    def check(self, file: Path) -> Outcome:
+        """What it finds, for comparison."""
+        answer = self._ask({"do": "check", "file": str(file)})
+        with np.load(file, allow_pickle=False) as found:
+            gradients = {
+                name.partition("/")[2]: found[name] for name in found.files if name != "state"
+            }
+            return Outcome(found["state"], gradients, answer["evaluations"])
+
+    def time(self, repeats: int) -> list[float]:
+        """Seconds of each of so many solves."""
+        seconds: list[float] = self._ask({"do": "time", "repeats": repeats})["seconds"]
+        return seconds
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise WorkerError(self._last_words())
+        answer: dict[str, Any] = json.loads(line)
+        for why in ("unsupported", "failed"):
+            if why in answer:
+                raise WorkerError(answer[why])
+        return answer
+
+    def _last_words(self) -> str:
+        _, complaints = self._process.communicate()
+        lines: Sequence[str] = complaints.strip().splitlines() or ["no words"]
+        return f"its process ended with {self._process.returncode}: {lines[-1]}"

@@ -1,0 +1,30 @@
+"""The comparison with other libraries."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ._words import DONE
+
+if TYPE_CHECKING:
+    from continua.bench import BenchOptions
+
+
+def bench(options: BenchOptions, json: bool) -> int:
+    """Measure, write the page and the chart, and show the table."""
+    from continua.bench import as_text, run_bench, write_report
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    found = run_bench(options, tell)
+    written = write_report(found, options.run_dir or Path("runs/bench"))
+    if json:
+        print(json_format.dumps(found.as_dict()))
+        return DONE
+    print(as_text(found))
+    print("Written: " + ", ".join(map(str, written)))
+    return DONE

@@ -1,0 +1,163 @@
+"""The comparison: problems, workers, rows and what a reader sees of them."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import continua as ct
+from continua.bench import BenchOptions, Row, as_text, run_bench, write_report
+from continua.bench._environments import Peer, interpreter
+from continua.bench._measure import compare, quartiles
+from continua.bench._problems import problems
+from continua.bench._reference import errors, reference
+from continua.bench._suite import Bench
+from continua.bench._workers import Worker, WorkerError
+from continua.bench.sides.protocol import Outcome, Problem
+from continua.bench.sides.with_continua import side as our_side
+from continua.bench.sides.with_loop import side as loop_side
+
+SMALL = ["fixed-small", "adaptive-tiny", "galerkin/fixed-backprop", "per-sample"]
+
+
+def quiet(line):
+    pass
+
+
+def test_a_problem_comes_back_from_its_file(tmp_path):
+    problem = problems()["cnf/exact"]()
+    problem.write(tmp_path / "problem.npz")
+    again = Problem.read(tmp_path / "problem.npz")
+    assert (again.row, again.kind, again.settings) == (problem.row, problem.kind, problem.settings)
+    for mine, theirs in ((problem.weights, again.weights), (problem.inputs, again.inputs)):
+        assert list(mine) == list(theirs)
+        assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
+
+
+def test_problems_are_the_same_each_time_and_others_with_another_seed():
+    first, again, other = (problems(seed)["fixed-small"]().inputs["x"] for seed in (0, 0, 1))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("row", SMALL)
+def test_ours_solves_the_problem(row):
+    problem = problems()[row]()
+    found = errors(our_side().prepare(problem).outcome(), reference(problem))
+    assert found.state < 1e-5
+    assert found.gradient < 1e-5
+
+
+@pytest.mark.parametrize("row", ["fixed-small", "galerkin/fixed-backprop"])
+def test_the_loop_by_hand_solves_it_too(row):
+    problem = problems()[row]()
+    found = errors(loop_side().prepare(problem).outcome(), reference(problem))
+    assert max(found.state, found.gradient) < 1e-5
+
+
+def test_errors_are_relative_over_all_gradients():
+    true = Outcome(np.array([3.0, 4.0]), {"a": np.array([3.0]), "b": np.array([4.0])})
+    found = Outcome(np.array([3.0, 4.5]), {"b": np.array([4.0]), "a": np.array([2.0])})
+    assert errors(found, true).state == pytest.approx(0.1)
+    assert errors(found, true).gradient == pytest.approx(0.2)
+
+
+def test_quartiles():
+    assert quartiles([1.0]) == (1.0, 1.0, 1.0)
+    assert quartiles([4.0, 1.0, 3.0, 2.0, 5.0]) == (2.0, 3.0, 4.0)
+
+
+def test_workers_answer_and_say_what_they_cannot_do(tmp_path):
+    with Worker("loop") as worker:
+        problems()["adaptive-tiny"]().write(tmp_path / "a.npz")
+        with pytest.raises(WorkerError, match="loop has nothing for it"):
+            worker.prepare(tmp_path / "a.npz")
+        problems()["fixed-small"]().write(tmp_path / "b.npz")
+        assert worker.prepare(tmp_path / "b.npz")["library"] == "loop"
+        assert worker.check(tmp_path / "out.npz").evaluations == 128
+        assert len(worker.time(2)) == 2
+        with pytest.raises(WorkerError, match="FileNotFoundError"):
+            worker.prepare(tmp_path / "none.npz")
+
+
+def test_a_worker_that_ends_leaves_its_last_words():
+    with Worker("nobody") as worker, pytest.raises(WorkerError, match="No module named"):
+        worker.time(1)
+
+
+def test_a_peer_that_is_missing_stands_in_the_table(tmp_path):
+    problem = problems()["adaptive-tiny"]()
+    with Worker("continua") as ours, Worker("loop") as loop:
+        peers = {"absent": WorkerError("it cannot be installed: no network"), "loop": loop}
+        rows = compare(problem, ours, peers, 1, tmp_path, quiet)
+    assert [(row.peer, row.missing) for row in rows] == [
+        ("absent", "it cannot be installed: no network"),
+        ("loop", "loop has nothing for it"),
+    ]
+
+
+def test_another_problem_is_no_row(tmp_path, monkeypatch):
+    monkeypatch.setattr("continua.bench._measure.ON_A_GRID", 0.0)
+    problem = problems()["fixed-small"]()
+    with Worker("continua") as ours, pytest.raises(WorkerError, match="another problem"):
+        compare(problem, ours, {}, 1, tmp_path, quiet)
+
+
+def test_an_installation_that_fails_is_told(tmp_path):
+    peer = Peer("nobody", "env", (str(tmp_path / "there-is-no-such-package"),))
+    (tmp_path / "env/bin").mkdir(parents=True)
+    (tmp_path / "env/bin/python").symlink_to(sys.executable)
+    told = []
+    with pytest.raises(WorkerError, match="cannot be installed"):
+        interpreter(peer, tmp_path, told.append)
+    assert told == [f"installing nobody into {tmp_path / 'env'}"]
+
+
+def test_what_a_reader_sees(tmp_path):
+    rows = [
+        Row("fixed-small", "loop", 1.02, 1.0, 1.1, (2e-3, 1.9e-3), 1e-7, 2e-7, 1e-7, 3e-7, (8, 8)),
+        Row("fixed-small", "torchode", missing="it has no RK4"),
+        Row("compress", "a copy of the weights", 30.0, 28.0, 31.0, (0.03, 0.001)),
+        Row("growth/steps", "", note="from 8 to 128", exponents={"time": 0.98, "memory": 1.0}),
+    ]
+    asked = {"suite": "quick", "rounds": 5, "threads": 1, "seed": 0}
+    bench = Bench("2 cores", {"continua": "1"}, "2026-01-01", asked, rows)
+    text = as_text(bench)
+    assert "not run: it has no RK4" in text
+    assert "time ~ n^0.98" in text
+    written = write_report(bench, tmp_path)
+    assert [path.name for path in written] == ["bench.json", "peers.md", "peers.png"]
+    page = (tmp_path / "peers.md").read_text()
+    assert "| fixed-small | loop | **1.02** | 1.00–1.10 | 2 / 1.9 | 8 / 8 |" in page
+    assert "| steps | from 8 to 128 | 0.98 | 1.00 |" in page
+    first = json.loads((tmp_path / "bench.json").read_text())["rows"][0]
+    wanted = {"row", "peer", "ratio", "low", "high", "state_error", "gradient_error"}
+    assert wanted <= first.keys()
+
+
+def test_the_whole_of_it_beside_a_loop():
+    before = torch.get_num_threads()
+    options = BenchOptions(rows=("fixed-small", "compress"), peers=("loop",), rounds=1)
+    bench = run_bench(options, quiet)
+    assert [(row.row, row.peer) for row in bench.rows] == [
+        ("fixed-small", "loop"),
+        ("compress", "a copy of the weights"),
+    ]
+    assert all(row.ratio > 0 for row in bench.rows)
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        (BenchOptions(rows=("fixed-smal",)), "did you mean 'fixed-small'"),
+        (BenchOptions(peers=("torchdif",)), "did you mean 'torchdiffeq'"),
+        (BenchOptions(rounds=0), "rounds is at least 1"),
+        (BenchOptions(threads=0), "threads is at least 1"),
+    ],
+)
+def test_refusals(options, match):
+    with pytest.raises(ct.ArgumentError, match=match):
+        run_bench(options, quiet)
