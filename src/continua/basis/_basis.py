@@ -89,6 +89,18 @@ class Basis(ABC):
         what decides how many Gauss points a cell gets.
         """
 
+    def points_on(self, width: float, error: float) -> int:
+        """How many Gauss points integrate each function over a cell of this width.
+
+        Args:
+            width: as a share of the span.
+            error: that is allowed, relative to the function's largest value.
+        """
+        enough = self.degree_on(width) // 2 + 1
+        return (
+            min(enough, gauss_points(self.frequency * width, error)) if self.frequency else enough
+        )
+
     @property
     def frequency(self) -> float:
         """How fast the functions vary inside a cell, in radians per unit of depth.
@@ -179,6 +191,33 @@ def check_positive(name: str, value: object) -> float:
 def equispaced(count: int) -> tuple[float, ...]:
     """0, 1/(count-1), ..., 1, each correctly rounded, so that equal rationals are equal floats."""
     return tuple(i / (count - 1) for i in range(count))
+
+
+def gauss_points(phase: float, error: float) -> int:
+    r"""The fewest Gauss points that integrate a wave of so many radians over a cell.
+
+    The error of n points is at most
+
+    .. math:: \frac{2^{2n+1} (n!)^4}{(2n+1)\,[(2n)!]^3} \left(\frac{a}{2}\right)^{2n}
+
+    for a wave of a radians and size one, on a cell of length two.
+
+    Args:
+        phase: a.
+        error: that is allowed.
+
+    Example:
+        >>> gauss_points(1.0, 1e-6), gauss_points(10.0, 1e-6)
+        (3, 9)
+    """
+    if phase <= 0:
+        return 1
+    n, bound = 0, 2.0
+    while bound > 2 * error:
+        n += 1
+        # The ratio of the bound for n points to that for n - 1.
+        bound *= n * phase * phase / (8 * (2 * n + 1) * (2 * n - 1) ** 2)
+    return n
 
 
 def padding(larger: int, smaller: int) -> Tensor:

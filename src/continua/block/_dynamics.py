@@ -206,11 +206,12 @@ class BlockDynamics(Dynamics):
     def _planned(self, plan: Plan) -> Frame:
         return self._binding.frame(plan.samplings, plan.points, plan.inverses)
 
-    def degree(self, width: float) -> int:
+    def points(self, width: float, error: float) -> int:
         share = min(abs(width) / self._width, 1.0)
         bases = {self._expansion.weights[name] for name in self._names}
-        own = max((field.degree_on(abs(width)) for field in self._fields), default=0)
-        return own + max((basis.degree_on(share) for basis in bases), default=0)
+        own = max((field.points_on(abs(width), error) for field in self._fields), default=1)
+        # Products of functions of depth: their degrees add.
+        return own - 1 + max((basis.points_on(share, error) for basis in bases), default=1)
 
     def accept(self) -> None:
         if self._frame is not None:  # none if weights are read in parts, without an update

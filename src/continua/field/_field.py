@@ -38,6 +38,11 @@ class Field(nn.Module, ABC):
         """
         return 0.0
 
-    def degree_on(self, width: float) -> int:
-        """Of a polynomial that stands for those weights over this width of depth."""
-        return 0
+    def points_on(self, width: float, error: float) -> int:
+        """How many Gauss points integrate those weights over this width of depth.
+
+        Args:
+            width: of depth.
+            error: that is allowed, relative.
+        """
+        return 1

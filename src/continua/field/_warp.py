@@ -115,9 +115,9 @@ class Warped(GivenWeights):
         trained = {b for n, b in self._bases.items() if tensor(self.expanded, n).requires_grad}
         return self._stretch() * max((basis.frequency for basis in trained), default=0.0)
 
-    def degree_on(self, width: float) -> int:
+    def points_on(self, width: float, error: float) -> int:
         bases = set(self._bases.values())
-        return max(basis.degree_on(self._stretch() * abs(width)) for basis in bases)
+        return max(basis.points_on(self._stretch() * abs(width), error) for basis in bases)
 
     def _stretch(self) -> float:
         # In a block it is a stack; a basis of the block's own may let it vary with depth.

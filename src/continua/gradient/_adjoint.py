@@ -13,6 +13,7 @@ from continua._errors import ArgumentError, SolveError
 from continua.solve import (
     Dynamics,
     Evaluate,
+    Pair,
     RungeKutta,
     Solver,
     Span,
@@ -80,6 +81,11 @@ class _AdjointJob(Job):
         self.ends: list[tuple[float, float]] = []
         self.powers = 0
         self.further = Stats()  # evaluations for the interpolant alone
+        # What the quadrature may be off by: less than the solve itself.
+        backward = self.options.solver or self.solver
+        self.error = 1e-7
+        if isinstance(backward, Pair) and backward.steps is None:
+            self.error = 0.01 * backward.rtol
 
     def forward(self, z: State) -> Trajectory:
         solver = self.solver
@@ -174,11 +180,9 @@ class _AdjointJob(Job):
     def _quadrature(self, step: Step, dynamics: Dynamics, stats: Stats) -> None:
         """Add the integral of a df/dtheta over one backward step."""
         step.complete(dynamics, stats)
-        # The steps follow the state alone; functions of depth may vary faster than it does.
-        degree = self.dynamics.degree(step.h)
-        # Half the degree is exact for polynomials up to 16; waves, and what is beyond, ask for a
-        # degree with much to spare.
-        count = step.tableau.order // 2 + 1 + max(degree // 3, min((degree + 1) // 2, 8))
+        # The steps follow the state alone; functions of depth may vary faster than it does. Over a
+        # step the state is a polynomial of the method's order, up to its tolerance.
+        count = step.tableau.order // 2 + self.dynamics.points(step.h, self.error)
         x, w = np.polynomial.legendre.leggauss(count)
         nodes = [float(step.start) + step.h * 0.5 * (1 + v) for v in x]
         reading = self.dynamics.read([Stage(s, "right") for s in nodes])

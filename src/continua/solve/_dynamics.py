@@ -88,9 +88,14 @@ class Dynamics(ABC):
         """
         return None
 
-    def degree(self, width: float) -> int:
-        """Of a polynomial that stands for the field's own dependence on depth over this width."""
-        return 0
+    def points(self, width: float, error: float) -> int:
+        """How many Gauss points integrate the field's own dependence on depth over this width.
+
+        Args:
+            width: of the step.
+            error: that is allowed, relative.
+        """
+        return 1
 
     def accept(self) -> None:
         """The evaluations of the last `at` were part of the solution, not of a rejected step."""
