@@ -38,9 +38,22 @@ class Peer:
 
 TORCH = f"torch=={torch.__version__.partition('+')[0]}"
 
+DIFFEQ = (TORCH, "numpy==2.4.6", "scipy==1.17.1", "torchdiffeq==0.2.5")
+
 PEERS = (
-    Peer("torchdiffeq", "torch", (TORCH, "numpy", "scipy", "torchdiffeq==0.2.5")),
-    Peer("torchdyn", "torch", (TORCH, "numpy", "scipy"), ("torchdyn==1.0.6",)),
+    Peer("torchdiffeq", "torch", DIFFEQ),
+    Peer(
+        "torchdyn",
+        "torch",
+        (
+            *DIFFEQ, "attrs==26.1.0", "packaging==26.3", "tqdm==4.70.1", "PyYAML==6.0.3",
+            "fsspec==2026.9.0", "trampoline==0.1.2",
+        ),
+        (
+            "torchdyn==1.0.6", "torchcde==0.2.5", "torchsde==0.2.6", "pytorch-lightning==2.6.6",
+            "lightning-utilities==0.15.3", "torchmetrics==1.9.0",
+        ),
+    ),
     Peer("torchode", "torch", (TORCH, "numpy"), ("torchode==1.0.1",)),
     Peer("zuko", "torch", (TORCH, "numpy"), ("zuko==1.6.0",)),
     Peer("diffrax", "jax", ("jax==0.10.2", "diffrax==0.7.2", "equinox==0.13.8", "numpy")),

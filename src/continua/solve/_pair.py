@@ -146,8 +146,9 @@ class _Run:
         self.h = 0.0
         self.longest = pair.max_step
         if dynamics.frequency > 0:
-            # A wave over a step of a radians is integrated up to about 1e-4 a^order.
-            angle = min(math.pi / 2, (1e4 * pair.rtol) ** (1 / pair.tableau.order))
+            # A wave over a step of a radians is integrated up to about 1e-4 a^order; up to ten
+            # times the tolerance is allowed.
+            angle = min(math.pi / 2, (1e5 * pair.rtol) ** (1 / pair.tableau.order))
             self.longest = min(self.longest, angle / dynamics.frequency)
 
     def run(self) -> Trajectory:
