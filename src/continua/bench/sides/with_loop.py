@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .protocol import Case, Outcome, Problem, Side, Unsupported, serve
-from .torch_fields import Buckets, Field, GalerkinMLP, field_of, loss, outcome, tensors
+from .protocol import Case, Problem, Side, Unsupported, serve
+from .torch_fields import Buckets, Field, GalerkinMLP, case, field_of, tensors
 
 # The weights of each evaluation of one step.
 Stages = Sequence[list[Tensor]]
@@ -65,18 +65,10 @@ def grid(problem: Problem) -> Case:
     settings = problem.settings
     if "steps" not in settings:
         raise Unsupported("adaptive steps are not a short loop")
+    if settings["gradient"] != "backprop":
+        raise Unsupported("a loop is differentiated by backpropagation")
     field, x = field_of(problem), tensors(problem)["x"]
-
-    def forward() -> Tensor:
-        return solve(field, x, settings["solver"], settings["steps"])
-
-    def results() -> Outcome:
-        field.evaluations = 0
-        z = forward()
-        gradients = torch.autograd.grad(loss(z), field.weights())
-        return outcome(z, field.names, gradients, field.evaluations)
-
-    return Case(lambda: torch.autograd.grad(loss(forward()), field.weights()), results)
+    return case(field, lambda: solve(field, x, settings["solver"], settings["steps"]))
 
 
 def side() -> Side:
