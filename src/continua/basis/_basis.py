@@ -208,7 +208,7 @@ def gauss_points(phase: float, error: float) -> int:
 
     Example:
         >>> gauss_points(1.0, 1e-6), gauss_points(10.0, 1e-6)
-        (3, 9)
+        (3, 8)
     """
     if phase <= 0:
         return 1

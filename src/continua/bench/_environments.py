@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import venv
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -46,17 +45,49 @@ PEERS = (
         "torchdyn",
         "torch",
         (
-            *DIFFEQ, "attrs==26.1.0", "packaging==26.3", "tqdm==4.70.1", "PyYAML==6.0.3",
-            "fsspec==2026.9.0", "trampoline==0.1.2",
+            *DIFFEQ,
+            "attrs==26.1.0",
+            "packaging==26.3",
+            "tqdm==4.70.1",
+            "PyYAML==6.0.3",
+            "fsspec==2026.9.0",
+            "trampoline==0.1.2",
         ),
         (
-            "torchdyn==1.0.6", "torchcde==0.2.5", "torchsde==0.2.6", "pytorch-lightning==2.6.6",
-            "lightning-utilities==0.15.3", "torchmetrics==1.9.0",
+            "torchdyn==1.0.6",
+            "torchcde==0.2.5",
+            "torchsde==0.2.6",
+            "pytorch-lightning==2.6.6",
+            "lightning-utilities==0.15.3",
+            "torchmetrics==1.9.0",
         ),
     ),
-    Peer("torchode", "torch", (TORCH, "numpy"), ("torchode==1.0.1",)),
-    Peer("zuko", "torch", (TORCH, "numpy"), ("zuko==1.6.0",)),
-    Peer("diffrax", "jax", ("jax==0.10.2", "diffrax==0.7.2", "equinox==0.13.8", "numpy")),
+    Peer(
+        "torchode",
+        "torch",
+        (TORCH, "numpy==2.4.6", "sympy==1.14.0"),
+        ("torchode==1.0.1", "torchtyping==0.1.5", "typeguard==2.13.3"),
+    ),
+    Peer("zuko", "torch", (TORCH, "numpy==2.4.6", "zuko==1.6.0")),
+    Peer(
+        "diffrax",
+        "jax",
+        (
+            "jax==0.10.2",
+            "jaxlib==0.10.2",
+            "diffrax==0.7.2",
+            "equinox==0.13.8",
+            "numpy==2.4.6",
+            "scipy==1.17.1",
+            "jaxtyping==0.3.11",
+            "lineax==0.1.1",
+            "optimistix==0.1.0",
+            "ml_dtypes==0.6.0",
+            "opt_einsum==3.4.0",
+            "wadler_lindig==0.1.8",
+            "typing_extensions==4.16.0",
+        ),
+    ),
 )
 
 
@@ -102,8 +133,3 @@ def _install(python: Path, packages: tuple[str, ...], options: tuple[str, ...]) 
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["pip said nothing"]
         raise WorkerError(f"it cannot be installed: {lines[-1]}")
-
-
-def own() -> str:
-    """The interpreter that runs this."""
-    return sys.executable

@@ -10,6 +10,7 @@ from ._ablation import ablation
 from ._animation import animate
 from ._attention import attention, describe_attention
 from ._convergence import convergence, describe_convergence
+from ._course import course
 from ._decision import decision
 from ._density import densities, density
 from ._depth import state, weights
@@ -37,6 +38,7 @@ __all__ = [
     "animate",
     "attention",
     "convergence",
+    "course",
     "decision",
     "densities",
     "density",

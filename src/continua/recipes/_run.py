@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import continua as ct
-from continua import data
+from continua import data, plot
 from continua.train import (
     Checkpoints,
     Outcome,
@@ -23,12 +23,14 @@ from continua.train import (
     evaluate,
     fit,
     make_folder,
+    read_history,
     read_json,
     silent,
     write_json,
     write_whole,
 )
 
+from ._output import write_figure
 from ._setup import Setup, setup_from_config
 
 FORMAT = 1
@@ -45,7 +47,8 @@ environment.json  versions, processor, threads, date
 metrics.jsonl     one line per epoch
 checkpoints/      the last ones and the best; index.json says which
 result.json       the test measures, once the training has ended
-sweep/, figures/  what was made of it afterwards
+figures/          the course of the training
+sweep/            the model in other sizes, once `continua sweep` has run
 
 Train on: continua train {recipe} --run-dir FOLDER
 Look at:  continua evaluate FOLDER, continua sweep FOLDER, continua compress FOLDER OUT
@@ -176,8 +179,16 @@ class Run:
             "test": evaluate(outcome.model, task, "test", watch=watch),
             "test_samples": task.size("test"),
         }
+        self._draw()
         write_json(self.folder / RESULT, result)
         return outcome, result
+
+    def _draw(self) -> None:
+        """The course of the training, as figures/course.png."""
+        history = read_history(self.folder)
+        if history:
+            (self.folder / "figures").mkdir(exist_ok=True)
+            write_figure(self.folder / "figures" / "course.png", plot.course(history))
 
     def result(self) -> dict[str, Any]:
         """What `result.json` holds."""
