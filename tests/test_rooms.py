@@ -159,7 +159,7 @@ def unlisted_names(
 def public_files(paths: list[PurePosixPath]) -> Iterator[str]:
     """Files inside a room whose names do not say that they are private."""
     for path in paths:
-        if len(path.parts) > 1 and not path.name.startswith("_"):
+        if len(path.parts) > 1 and not any(part.startswith("_") for part in path.parts[1:]):
             yield (
                 f"{path}: a module inside room '{room_of(path)}' is private: name it _{path.name}"
             )

@@ -13,11 +13,11 @@ from continua.bench._environments import Peer, interpreter
 from continua.bench._measure import compare, quartiles
 from continua.bench._problems import problems
 from continua.bench._reference import errors, reference
+from continua.bench._sides.protocol import Outcome, Problem
+from continua.bench._sides.with_continua import side as our_side
+from continua.bench._sides.with_loop import side as loop_side
 from continua.bench._suite import Bench
 from continua.bench._workers import Worker, WorkerError
-from continua.bench.sides.protocol import Outcome, Problem
-from continua.bench.sides.with_continua import side as our_side
-from continua.bench.sides.with_loop import side as loop_side
 
 SMALL = ["fixed-small", "adaptive-tiny", "galerkin/fixed-backprop", "per-sample"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ._reference import Errors, errors, reference
+from ._sides.protocol import Problem
 from ._workers import Worker, WorkerError
-from .sides.protocol import Problem
 
 # A turn shorter than this is repeated within the round, so that a round tells more than the clock's
 # own noise.

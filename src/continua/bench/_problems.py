@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .sides.protocol import Array, Problem
+from ._sides.protocol import Array, Problem
 
 Arrays = dict[str, Array]
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from .sides.protocol import Array, Outcome, Problem
-from .sides.torch_fields import Field, field_of, loss, normal_log_prob, outcome, tensors
-from .sides.with_loop import solve
+from ._sides.protocol import Array, Outcome, Problem
+from ._sides.torch_fields import Field, field_of, loss, normal_log_prob, outcome, tensors
+from ._sides.with_loop import solve
 
 # Steps of RK4 in place of adaptive ones; a smooth field on [0, 1] needs no more. The field of
 # images is large and its tolerance coarse.

@@ -15,7 +15,7 @@ import numpy as np
 
 from continua._errors import ContinuaError
 
-from .sides.protocol import Outcome
+from ._sides.protocol import Outcome
 
 SIDES = Path(__file__).parent
 
@@ -48,7 +48,7 @@ class Worker:
             "PYTHONWARNINGS": "ignore",
         }
         self._process = subprocess.Popen(
-            [os.fspath(python), "-m", f"sides.with_{side}"],
+            [os.fspath(python), "-m", f"_sides.with_{side}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
