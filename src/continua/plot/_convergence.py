@@ -112,7 +112,11 @@ def told(title: str, trials: Sequence[Trial], star: Trial) -> str:
     finest = [t for t in finest if t.steps >= star.steps] or finest
     start = f"{title}: {percent(star.accuracy)} as trained"
     if not finest:
-        return f"{start}, the only measurement"
+        fewer = [t for line in lines.values() for t in line if t is not star]
+        if not fewer:
+            return f"{start}, the only measurement"
+        last = fewer[-1]
+        return f"{start}, {percent(last.accuracy)} with fewer steps ({solver_of(last)})"
     low, high = (f(finest, key=lambda t: t.accuracy) for f in (min, max))
     away = 100 * max(abs(t.accuracy - star.accuracy) for t in finest)
     if len(finest) == 1:
