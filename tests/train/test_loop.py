@@ -317,7 +317,7 @@ def test_folder_of_another_course(tmp_path, options, said):
 
 def test_folder_of_another_model_or_data(tmp_path):
     run(tmp_path)
-    with pytest.raises(ct.ArgumentError, match=r"a model with width=its default, not 8"):
+    with pytest.raises(ct.ArgumentError, match=r"a model with width=6, not 8"):
         fit(lambda: small(width=8), task(), course(), tmp_path, device="cpu")
     with pytest.raises(ct.ArgumentError, match=r"of train.subjects:Small, not of .*Picture"):
         fit(lambda: ct.build(Picture), task(), course(), tmp_path, device="cpu")
