@@ -45,14 +45,14 @@ def ratios(bench: Bench) -> list[plot.Ratio]:
 
 def as_text(bench: Bench) -> str:
     """A table for the terminal, at most 80 columns wide."""
-    lines = [f"{'row':<26}{'peer':<14}{'ours/peer':>10}{'quartiles':>13}{'error ours/peer':>17}"]
+    lines = [f"{'row':<27}{'peer':<13}{'ours/peer':>10}{'quartiles':>13}{'error ours/peer':>17}"]
     for row in bench.rows:
-        start = f"{row.row:<26}{row.peer:<14}"
+        start = f"{row.row:<27}{row.peer:<13}"
         if row.missing:
             lines.append(f"{start}  not run: {row.missing}")
         elif row.exponents is not None:
             told = ", ".join(f"{name} ~ n^{value:.2f}" for name, value in row.exponents.items())
-            lines.append(f"{row.row:<26}{told} ({row.note})")
+            lines.append(f"{row.row:<27}{told} ({row.note})")
         else:
             assert row.ratio is not None
             lines.append(f"{start:<40}{row.ratio:>10.2f}{spread(row):>13}{both_errors(row):>17}")
@@ -63,11 +63,14 @@ def as_page(bench: Bench, chart: bool) -> str:
     """The page of the documentation."""
     versions = ", ".join(f"{name} {version}" for name, version in bench.versions.items())
     asked = bench.options
+    only = "".join(
+        f" --{what} {' '.join(asked[what])}" for what in ("rows", "peers") if asked.get(what)
+    )
     lines = [
         "# Beside the peers",
         "",
         f"`continua bench --suite {asked['suite']} --rounds {asked['rounds']} "
-        f"--threads {asked['threads']} --seed {asked['seed']}` on {bench.machine}, {bench.date}; "
+        f"--threads {asked['threads']} --seed {asked['seed']}{only}` on {bench.machine}, {bench.date}; "
         f"{versions}.",
         "",
         "A ratio is our time by theirs for one forward and backward, the median of rounds in which "

@@ -125,8 +125,11 @@ def run_bench(options: BenchOptions, tell: Callable[[str], None]) -> Bench:
             if wanted(name):
                 tell(name)
                 rows += measure(rounds)
-    asked = {"suite": options.suite, "rounds": rounds, "threads": options.threads}
-    return Bench(machine(), versions, str(date.today()), asked | {"seed": options.seed}, rows)
+    asked = {
+        "suite": options.suite, "rounds": rounds, "threads": options.threads,
+        "seed": options.seed, "rows": list(options.rows), "peers": list(options.peers),
+    }  # fmt: skip
+    return Bench(machine(), versions, str(date.today()), asked, rows)
 
 
 def machine() -> str:
