@@ -63,15 +63,14 @@ def as_page(bench: Bench, chart: bool) -> str:
     """The page of the documentation."""
     versions = ", ".join(f"{name} {version}" for name, version in bench.versions.items())
     asked = bench.options
-    only = "".join(
-        f" --{what} {' '.join(asked[what])}" for what in ("rows", "peers") if asked.get(what)
-    )
+    chosen = [(what, asked.get(what)) for what in ("rows", "peers")]
+    only = "".join(f" --{what} {' '.join(names)}" for what, names in chosen if names)
     lines = [
         "# Beside the peers",
         "",
         f"`continua bench --suite {asked['suite']} --rounds {asked['rounds']} "
-        f"--threads {asked['threads']} --seed {asked['seed']}{only}` on {bench.machine}, {bench.date}; "
-        f"{versions}.",
+        f"--threads {asked['threads']} --seed {asked['seed']}{only}` on {bench.machine}, "
+        f"{bench.date}; {versions}.",
         "",
         "A ratio is our time by theirs for one forward and backward, the median of rounds in which "
         "both have their turn, with its quartiles. Errors are those of the gradients, relative to "
