@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import continua as ct
+from continua import cli
 from continua.bench import BenchOptions, Row, as_text, run_bench, write_report
 from continua.bench._environments import Peer, interpreter
 from continua.bench._measure import compare, quartiles
@@ -119,7 +120,7 @@ def test_what_a_reader_sees(tmp_path):
     rows = [
         Row("fixed-small", "loop", 1.02, 1.0, 1.1, (2e-3, 1.9e-3), 1e-7, 2e-7, 1e-7, 3e-7, (8, 8)),
         Row("fixed-small", "torchode", missing="it has no RK4"),
-        Row("compress", "a copy of the weights", 30.0, 28.0, 31.0, (0.03, 0.001)),
+        Row("compress", "memory copy", 30.0, 28.0, 31.0, (0.03, 0.001)),
         Row("growth/steps", "", note="from 8 to 128", exponents={"time": 0.98, "memory": 1.0}),
     ]
     asked = {"suite": "quick", "rounds": 5, "threads": 1, "seed": 0}
@@ -143,7 +144,7 @@ def test_the_whole_of_it_beside_a_loop():
     bench = run_bench(options, quiet)
     assert [(row.row, row.peer) for row in bench.rows] == [
         ("fixed-small", "loop"),
-        ("compress", "a copy of the weights"),
+        ("compress", "memory copy"),
     ]
     assert all(row.ratio > 0 for row in bench.rows)
     assert torch.get_num_threads() == before
@@ -161,3 +162,33 @@ def test_the_whole_of_it_beside_a_loop():
 def test_refusals(options, match):
     with pytest.raises(ct.ArgumentError, match=match):
         run_bench(options, quiet)
+
+
+def test_each_side_is_compared_with_its_own_method_of_the_grid():
+    problem = problems()["fixed-small"]()
+    classical, other = reference(problem), reference(problem, "rk38")
+    difference = errors(other, classical).state
+    assert 0 < difference < 1e-6  # two methods of order four
+
+
+def test_a_worker_may_complain_at_length(tmp_path, monkeypatch):
+    """More than a pipe holds, before it answers and after."""
+    script = tmp_path / "_sides" / "with_loud.py"
+    script.parent.mkdir()
+    script.write_text(
+        "import sys\n"
+        "for line in sys.stdin:\n"
+        "    print('x' * 1_000_000, file=sys.stderr)\n"
+        "    print('{\"seconds\": [1.0]}', flush=True)\n"
+    )
+    monkeypatch.setattr("continua.bench._workers.SIDES", tmp_path)
+    with Worker("loud") as worker:
+        assert worker.time(1) == [1.0]
+        assert worker.time(1) == [1.0]
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_before_measuring(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("continua.bench.run_bench", lambda *_: pytest.fail("it measured"))
+    (tmp_path / "file").touch()
+    assert cli.run(["bench", "--run-dir", str(tmp_path / "file")]) == 2
+    assert "cannot write to the folder" in capsys.readouterr().err

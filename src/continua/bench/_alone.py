@@ -44,7 +44,7 @@ def compress(rounds: int) -> list[Row]:
     parameters = sum(p.numel() for p in model.parameters())
     note = f"{parameters:,} parameters, PiecewiseConstant(16) to (8)"
     seconds = (statistics.median(ours), statistics.median(copies))
-    return [Row("compress", "a copy of the weights", ratio, low, high, seconds, note=note)]
+    return [Row("compress", "memory copy", ratio, low, high, seconds, note=note)]
 
 
 def start(rounds: int) -> list[Row]:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import venv
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -32,7 +32,7 @@ class Peer:
     side: str
     environment: str
     packages: tuple[str, ...]
-    alone: tuple[str, ...] = field(default=())
+    alone: tuple[str, ...] = ()
 
 
 TORCH = f"torch=={torch.__version__.partition('+')[0]}"

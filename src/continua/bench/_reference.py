@@ -28,11 +28,15 @@ class Errors:
     gradient: float
 
 
-def reference(problem: Problem) -> Outcome:
+def reference(problem: Problem, solver: str = "") -> Outcome:
     """The state and the gradients of a problem.
 
     They are those of the problem's own grid where it has one and is differentiated through it; an
     adjoint equation aims at the gradient of the true solution.
+
+    Args:
+        problem: which.
+        solver: on its grid, if another than the problem names.
     """
     field, given = field_of(problem, torch.float64), tensors(problem, torch.float64)
     settings, x = problem.settings, given["x"]
@@ -43,7 +47,7 @@ def reference(problem: Problem) -> Outcome:
         state = _rk4(lambda z: given["ends"].unsqueeze(1) * field(0.0, z), x, 2 * STEPS)
         total = loss(state)
     elif "steps" in settings and settings["gradient"] != "adjoint":
-        state = solve(field, x, settings["solver"], settings["steps"])
+        state = solve(field, x, solver or settings["solver"], settings["steps"])
         total = loss(state)
     elif problem.kind == "conv-softplus":
         state = _rk4(lambda z: field(0.0, z), x, IMAGE_STEPS)

@@ -44,7 +44,7 @@ def ratios(bench: Bench) -> list[plot.Ratio]:
 
 
 def as_text(bench: Bench) -> str:
-    """A table for the terminal, at most 80 columns wide."""
+    """A table for the terminal."""
     lines = [f"{'row':<27}{'peer':<13}{'ours/peer':>10}{'quartiles':>13}{'error ours/peer':>17}"]
     for row in bench.rows:
         start = f"{row.row:<27}{row.peer:<13}"

@@ -8,7 +8,7 @@ import os
 import platform
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
@@ -79,7 +79,7 @@ class Bench:
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
-        return vars(self) | {"rows": [row.as_dict() for row in self.rows]}
+        return asdict(self)
 
 
 def run_bench(options: BenchOptions, tell: Callable[[str], None]) -> Bench:

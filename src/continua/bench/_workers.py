@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -44,14 +45,15 @@ class Worker:
             # Read when a library starts; what can be set later is set with "prepare".
             "OMP_NUM_THREADS": str(threads),
             "MKL_NUM_THREADS": str(threads),
-            "CONTINUA_BENCH_THREADS": str(threads),
             "PYTHONWARNINGS": "ignore",
         }
+        # A file, because a pipe that nobody reads stops who writes to it when it is full.
+        self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(
             [os.fspath(python), "-m", f"_sides.with_{side}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._complaints,
             text=True,
             env=environment,
         )
@@ -67,6 +69,7 @@ class Worker:
     ) -> None:
         self._process.kill()
         self._process.communicate()
+        self._complaints.close()
 
     def prepare(self, problem: Path) -> dict[str, Any]:
         """Let it make a problem its own and solve it once; what it tells of itself."""
@@ -107,6 +110,7 @@ class Worker:
         return answer
 
     def _last_words(self) -> str:
-        _, complaints = self._process.communicate()
-        lines: Sequence[str] = complaints.strip().splitlines() or ["no words"]
+        self._process.wait()
+        self._complaints.seek(0)
+        lines: Sequence[str] = self._complaints.read().strip().splitlines() or ["no words"]
         return f"its process ended with {self._process.returncode}: {lines[-1]}"

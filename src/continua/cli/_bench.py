@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 def bench(options: BenchOptions, json: bool) -> int:
     """Measure, write the page and the chart, and show the table."""
     from continua.bench import as_text, run_bench, write_report
+    from continua.train import make_folder
 
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
+    folder = options.run_dir or Path("runs/bench")
+    make_folder(folder)  # before minutes of measuring
     found = run_bench(options, tell)
-    written = write_report(found, options.run_dir or Path("runs/bench"))
+    written = write_report(found, folder)
     if json:
         print(json_format.dumps(found.as_dict()))
         return DONE

@@ -3,7 +3,7 @@
 A worker is a process in the environment of one library. It needs nothing of continua: NumPy and the
 library it measures. It reads one JSON object per line and answers each with one:
 
-    {"do": "prepare", "problem": FILE, "threads": 1}  {"library": .., "version": .., "note": ..}
+    {"do": "prepare", "problem": FILE, "threads": 1}  {"library": .., "version": .., ..}
     {"do": "check", "file": FILE}                     {"evaluations": ..}
     {"do": "time", "repeats": 5}                      {"seconds": [..]}
 
@@ -83,11 +83,13 @@ class Case:
         step: one forward and backward, finished when it returns; only this is timed.
         outcome: the same once more, with its results. It may count evaluations.
         note: what was taken where the library has no exact counterpart.
+        solver: of a fixed grid, where it is another than the problem names.
     """
 
     step: Callable[[], object]
     outcome: Callable[[], Outcome]
     note: str = ""
+    solver: str = ""
 
 
 class Unsupported(Exception):  # noqa: N818
@@ -139,6 +141,7 @@ def serve(side: Side) -> None:
                     "library": side.library,
                     "version": side.version,
                     "note": case.note,
+                    "solver": case.solver,
                     "first": time.perf_counter() - started,
                 }
             elif case is None:

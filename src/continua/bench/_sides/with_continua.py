@@ -10,27 +10,12 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
 import continua as ct
-from continua.models import AdaptiveDepth, ContinuousFlow
+from continua.models import AdaptiveDepth, ContinuousFlow, augmented_classifier
 
 from .protocol import Case, Outcome, Problem, Side, serve
 from .torch_fields import loss, outcome, tensors
 
 GRADIENTS = {"backprop": ct.Backprop, "checkpoint": ct.Checkpoint, "adjoint": ct.Adjoint}
-
-
-class ConvSoftplus(nn.Sequential):
-    """The field of the image models of Dissecting Neural ODEs."""
-
-    def __init__(self, channels: int):
-        super().__init__(
-            nn.GroupNorm(channels, channels),
-            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-            nn.Softplus(),
-            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-            nn.Softplus(),
-            nn.GroupNorm(channels, channels),
-            nn.Conv2d(channels, channels, 1),
-        )
 
 
 class ConvNorm(nn.Sequential):
@@ -84,8 +69,6 @@ def module_of(problem: Problem) -> nn.Module:
         return mlp([matrices[0].shape[-1], *(w.shape[-2] for w in matrices)])
     if problem.kind == "conv-norm":
         return ConvNorm(weights["gamma"].shape[1])
-    if problem.kind == "conv-softplus":
-        return ConvSoftplus(len(weights["scale0"]))
     return Encoder(weights["scale0"].shape[1], problem.settings["heads"])
 
 
@@ -119,6 +102,13 @@ def filled(model: nn.Module, problem: Problem) -> list[nn.Parameter]:
 def block_of(problem: Problem, norm: str = "batch") -> ct.ODEBlock:
     """The block of a problem."""
     gradient = GRADIENTS[problem.settings["gradient"]]()
+    if problem.kind == "conv-softplus":
+        width = len(problem.weights["scale0"])
+        model = augmented_classifier(
+            kind="input-layer", width=width, solver=solver_of(problem, norm), gradient=gradient
+        )
+        block: ct.ODEBlock = model.block  # type: ignore[assignment]
+        return block
     return ct.ODEBlock(
         module_of(problem), basis_of(problem), solver_of(problem, norm), gradient
     ).train()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -97,7 +98,7 @@ def block(problem: Problem) -> Case:
     """A field on the whole batch."""
     solve, note = solver_of(problem)
     field, x = field_of(problem), tensors(problem)["x"]
-    return case(field, lambda: solve(field, x)[-1], note=note)
+    return named(problem, case(field, lambda: solve(field, x)[-1], note=note))
 
 
 def stateful(problem: Problem) -> Case:
@@ -107,7 +108,12 @@ def stateful(problem: Problem) -> Case:
     assert isinstance(field, Buckets)
     stepped = Stepped(field)
     note = f"{note}; callback_step tells the bucket"
-    return case(field, lambda: solve(stepped, x)[-1], note=note)
+    return named(problem, case(field, lambda: solve(stepped, x)[-1], note=note))
+
+
+def named(problem: Problem, made: Case) -> Case:
+    """With the method that its rk4 is."""
+    return replace(made, solver="rk38") if problem.settings["solver"] == "rk4" else made
 
 
 def flow(problem: Problem) -> Case:
