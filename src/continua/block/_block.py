@@ -13,6 +13,7 @@ from continua._errors import ArgumentError, ModuleError, SolveError
 from continua.basis import Basis, Constant, Side
 from continua.field import (
     BasisChoice,
+    Binding,
     Expansion,
     Init,
     Path,
@@ -307,6 +308,7 @@ class ODEBlock(nn.Module):
 
         The exact plan stays apart in float64: a trip through half precision costs nothing.
         """
+        self._bound: Binding | None = None
         self._dtypes = {basis: self._dtype_of(basis) for basis in self.expansion.bases.values()}
         for name in [name for name in self._buffers if name.startswith(PREFIX)]:
             del self._buffers[name]
@@ -317,6 +319,23 @@ class ODEBlock(nn.Module):
         held = self._plan_tensors()
         known = [(PREFIX + name, t) for name, t in held.items()]
         self._placed = (known, self._exact.holding(held))
+
+    def _binding(self, plan: Plan | None) -> Binding | None:
+        """What binds the field in every solve that needs no graph and changes nothing."""
+        if (
+            plan is None
+            or plan is not self._placed[1]
+            or self.field.training
+            or torch.is_grad_enabled()
+            or torch.compiler.is_compiling()
+        ):
+            return None
+        if self._bound is None:
+            self._bound = Binding(self.field, self.expansion, update=False)
+        return self._bound
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_bound": None}  # a copy of the block has tensors of its own
 
     def _plan_tensors(self) -> dict[str, Tensor | None]:
         held = self._buffers.items()
@@ -371,6 +390,7 @@ class ODEBlock(nn.Module):
             args,
             kwargs,
             cost,
+            self._binding(plan),
             recomputed=not isinstance(self.gradient, Backprop),
             resolve=self.gradient.discrete and torch.is_grad_enabled() and adaptive(solver),
         )

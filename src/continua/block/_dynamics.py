@@ -39,6 +39,7 @@ class BlockDynamics(Dynamics):
         args: further arguments of the field.
         kwargs: further arguments of the field.
         cost: the running cost.
+        binding: of the module, if one serves every solve on the grid; one of its own otherwise.
         recomputed: whether a backward pass will evaluate the field again.
         resolve: whether the steps of the solver will be differentiated.
     """
@@ -58,6 +59,7 @@ class BlockDynamics(Dynamics):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         cost: RunningCost | None = None,
+        binding: Binding | None = None,
         recomputed: bool = False,
         resolve: bool = False,
     ):
@@ -73,7 +75,8 @@ class BlockDynamics(Dynamics):
         self._x, self._structure, self._args, self._kwargs = x, structure, args, kwargs
         self._cost = None if cost is None else with_input(cost)
         self._checked = False
-        self._binding = Binding(module, expansion)
+        self._lasting = binding is not None
+        self._binding = Binding(module, expansion) if binding is None else binding
         self._frame: Frame | None = None
         self.breakpoints = breakpoints
         self._names = tuple(expansion.weights)
@@ -171,7 +174,7 @@ class BlockDynamics(Dynamics):
             return self.at(stages())
         if self._in_parts(plan):
             return in_parts(len(plan.points), lambda i, j: self._part(plan.part(i, j)))
-        self._frame = self._planned(plan)
+        self._frame = self._whole(plan)
         return self._evaluations(self._frame, self._depths_of(plan))
 
     def _depths_of(self, plan: Plan) -> Sequence[Tensor]:
@@ -199,9 +202,14 @@ class BlockDynamics(Dynamics):
             return None
         if self._in_parts(plan):
             return None
-        frame = self._frame = self._planned(plan)
+        frame = self._frame = self._whole(plan)
         maps = frame.maps(self._args, self._kwargs)
         return [lambda z: self._first(frame, 0, (z,), z), *maps[1:]]
+
+    def _whole(self, plan: Plan) -> Frame:
+        if self._lasting:
+            return self._binding.steadily(plan.samplings, plan.points)
+        return self._planned(plan)
 
     def _planned(self, plan: Plan) -> Frame:
         return self._binding.frame(plan.samplings, plan.points, plan.inverses)

@@ -21,9 +21,10 @@ Slot = tuple[Registry, str, Sequence[Tensor]]
 class Binding:
     r"""A module bound to a solve: its weights change from evaluation to evaluation.
 
-    `frame` works out the weights of many evaluations at once. On exit the coefficients are back
-    in their place; if the module is training and nothing failed, its state is updated by the
-    smallest change that fits what the accepted evaluations left behind:
+    It may be entered again and again. `frame` works out the weights of many evaluations at once.
+    On exit the coefficients are back in their place; if the module is training and nothing
+    failed, its state is updated by the smallest change that fits what the accepted evaluations
+    left behind:
 
     .. math:: \sigma \leftarrow \sigma + \Phi^+ (\sigma' - \Phi\,\sigma)
 
@@ -46,9 +47,15 @@ class Binding:
         self.update = update and module.training
         self._accepted: list[Frame] = []
         self._picked: dict[str, tuple[Tensor, ...]] = {}
+        self._kept: Frame | None = None
         self.shown: Frame | None = None  #: whose constant weights the module has
 
     def __enter__(self) -> Self:
+        if self._kept is not None:
+            if self._kept.holds():
+                self._kept.refresh()
+                return self
+            self._kept = None
         names = [*self.expansion.weights, *self.expansion.state, *self.expansion.carried]
         self.slots = {
             name: [slot(self.module, alias) for alias in self.expansion.names(name)]
@@ -86,6 +93,19 @@ class Binding:
                 leaves to differentiate by, False constants.
         """
         return Frame(self, samplings, points, inverses or {}, leaves)
+
+    def steadily(self, samplings: Mapping[Basis, Sampling], points: Sequence[Point]) -> Frame:
+        """The module at these points, always the same ones, for solves that need no graph.
+
+        Where every sampling picks coefficients, the frame is kept from solve to solve: making
+        the many views anew would cost more than a small field itself.
+        """
+        if self._kept is None:
+            frame = self.frame(samplings, points)
+            if frame.may_be_kept(samplings):
+                self._kept = frame
+            return frame
+        return self._kept
 
     def accept(self, frame: Frame) -> None:
         """Let a frame take part in the update of the state."""
@@ -137,6 +157,7 @@ class Frame:
         self._fixed: list[tuple[Registry, str, Tensor]] = []
         self._written: list[tuple[str, Registry, str, Sequence[Tensor]]] = []
         self._replaced: dict[str, dict[int, Tensor]] = {}
+        self._copies: list[tuple[str, Sampling, Tensor]] = []
         self._keep = binding.update and leaves is None
         for name, basis in binding.expansion.weights.items():
             self._read_weight(binding, name, samplings[basis], leaves)
@@ -174,12 +195,54 @@ class Frame:
             self._bind(binding, name, [rows[i] for i in sampling.index])
 
     def _read_state(self, binding: Binding, name: str, sampling: Sampling) -> None:
-        values = sampling.every(binding.state.get(name, binding.originals[name]))  # [E, ...]
-        if name in binding.expansion.constraints:
-            values = binding.expansion.constraints[name](values)
+        values = self._state_at(name, sampling)
+        self._copies.append((name, sampling, values))
         if self._keep:
             self.state[name] = (values.clone(), values)
         self._bind(binding, name, values.unbind(0), written=True)
+
+    def _state_at(self, name: str, sampling: Sampling) -> Tensor:
+        """A piece of state at each evaluation, in memory of its own: `[E, ...]`."""
+        binding = self._binding
+        values = sampling.every(binding.state.get(name, binding.originals[name]))
+        rule = binding.expansion.constraints.get(name)
+        return values if rule is None else rule(values)
+
+    def may_be_kept(self, samplings: Mapping[Basis, Sampling]) -> bool:
+        """Whether the weights are views of the coefficients, which see whatever becomes of them."""
+        if self._keep or any(sampling.rows is not None for sampling in samplings.values()):
+            return False
+        originals = self._binding.originals
+        weights = self._binding.expansion.weights
+        # Tensors that `torch.func` lends to a module for one call are not parameters.
+        if not all(type(originals[name]) is nn.Parameter for name in weights):
+            return False
+        self._inference = torch.is_inference_mode_enabled()  # its tensors serve nowhere else
+        self._places = [
+            (registry, key, originals[name], originals[name].data_ptr())
+            for name, slots in self._binding.slots.items()
+            for registry, key in slots
+        ]
+        return True
+
+    def holds(self) -> bool:
+        """Whether the module still has the tensors, in the same memory, that this was made of."""
+        return self._inference == torch.is_inference_mode_enabled() and all(
+            registry.get(key) is value and value.data_ptr() == address
+            for registry, key, value, address in self._places
+        )
+
+    def refresh(self) -> None:
+        """Read the state again, which is copied where weights are viewed."""
+        for name, sampling, values in self._copies:
+            stack = self._binding.originals[name]
+            if sampling.whole:
+                values.copy_(stack)
+            else:
+                torch.index_select(stack, 0, sampling.picks, out=values)
+            rule = self._binding.expansion.constraints.get(name)
+            if rule is not None:
+                values.copy_(rule(values))
 
     def _bind(
         self, binding: Binding, name: str, values: Sequence[Tensor], written: bool = False

@@ -49,6 +49,11 @@ class Sampling:
         rows = None if self.rows is None else self.rows.to(device, dtype)
         return Sampling(rows, self.index, self.picks.to(device), self.steady)
 
+    @functools.cached_property
+    def whole(self) -> bool:
+        """Whether the evaluations pick each coefficient once, in order."""
+        return self.rows is None and self.index == tuple(range(len(self.index)))
+
     def part(self, start: int, stop: int) -> Sampling:
         """The same at some of the evaluations, with no more rows than they need."""
         index = self.index[start:stop]

@@ -62,9 +62,7 @@ class Stitch(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        h: Tensor = self.residual(x)
-        out: Tensor = self.shortcut(x) + self.scale * h
-        return out
+        return torch.add(self.shortcut(x), self.residual(x), alpha=self.scale)
 
 
 class Residual(nn.Module):

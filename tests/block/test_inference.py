@@ -1,0 +1,157 @@
+"""Solves that need no graph: what is kept from one to the next, and that nobody notices."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import continua as ct
+from continua.basis import FAMILIES
+from continua.field import Binding
+from nets import conv_unit, scrambled
+
+X = torch.linspace(-1, 1, 2 * 4 * 5 * 5).reshape(2, 4, 5, 5)
+
+
+def made(steps: int = 3, basis: ct.Basis | None = None) -> ct.ODEBlock:
+    torch.manual_seed(0)
+    basis = ct.PiecewiseConstant(3) if basis is None else basis
+    return scrambled(ct.ODEBlock(conv_unit(), basis, ct.Euler(steps=steps))).eval()
+
+
+def anew(block: ct.ODEBlock) -> torch.Tensor:
+    """The same by the way with a graph, which keeps nothing."""
+    with torch.enable_grad():
+        return block(X.to(block.field[0].weight.dtype)).detach()
+
+
+@pytest.fixture(params=["no_grad", "inference_mode"])
+def without_graph(request):
+    return getattr(torch, request.param)
+
+
+def test_buckets_are_viewed_once_and_serve_every_solve(without_graph, monkeypatch):
+    block, made_frames = made(), []
+    real = Binding.frame
+    monkeypatch.setattr(Binding, "frame", lambda *a, **k: made_frames.append(0) or real(*a, **k))
+    with without_graph():
+        outputs = [block(X) for _ in range(3)]
+    assert len(made_frames) == 1
+    assert all(torch.equal(out, outputs[0]) for out in outputs)
+    torch.testing.assert_close(outputs[0].clone(), anew(block))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_that_are_sums_are_not_kept(family, monkeypatch):
+    """Memory for every evaluation would stay taken between solves."""
+    block = made(4, FAMILIES[family].of_size(3))
+    with torch.no_grad():
+        block(X)
+    sums = any(sampling.rows is not None for sampling in block._placed[1].samplings.values())
+    assert (block._bound._kept is None) == sums
+
+
+def step(block):
+    for parameter in block.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    torch.optim.SGD(block.parameters(), 0.1).step()
+
+
+def behind_autograd(block):
+    for tensor in (*block.parameters(), block.field[0].running_mean, block.field[0].running_var):
+        tensor.data.mul_(1.1)
+
+
+def exchange_memory(block):
+    for parameter in block.parameters():
+        parameter.data = parameter.data * 0.9
+
+
+def exchange_tensors(block):
+    block.field[2].weight = nn.Parameter(block.field[2].weight.detach() * 0.9)
+
+
+def load(block):
+    block.load_state_dict({k: v + 1 for k, v in block.state_dict().items()})
+
+
+def below_zero(block):
+    block.field[0].running_var.data[0] = 4.0
+    block.field[0].running_var.data[1] = -1.0
+
+
+def train(block):
+    block.train()(X + 1)
+    block.eval()
+
+
+def double(block):
+    block.double()
+
+
+def fewer_steps(block):
+    block.solver = ct.Euler(steps=2)
+
+
+CHANGES = [
+    step, behind_autograd, exchange_memory, exchange_tensors, load, below_zero, train, double,
+    fewer_steps,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", [3, 5])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_later_solve_sees_every_change(change, steps, without_graph):
+    block = made(steps)
+    with without_graph():
+        before = block(X)
+    change(block)
+    with without_graph():
+        after = block(X.to(block.field[0].weight.dtype))
+    torch.testing.assert_close(after.clone(), anew(block))
+    if change is not double:
+        assert not torch.equal(after, before)
+
+
+def test_tensors_lent_for_a_call_are_not_kept():
+    block = made()
+    with torch.no_grad():
+        plain = block(X)
+        lent = {name: value.detach() * 0.9 for name, value in block.named_parameters()}
+        other = torch.func.functional_call(block, lent, (X,))
+        assert torch.equal(block(X), plain)
+    assert not torch.equal(other, plain)
+
+
+def test_both_ways_without_a_graph_may_alternate():
+    block = made()
+    with torch.inference_mode():
+        first = block(X)
+    with torch.no_grad():
+        second = block(X)
+    with torch.inference_mode():
+        third = block(X)
+    assert torch.equal(first, second)
+    assert torch.equal(second, third)
+
+
+def test_a_copy_stands_on_its_own():
+    block = made()
+    with torch.no_grad():
+        before = block(X)
+        other = copy.deepcopy(block)
+        for parameter in other.parameters():
+            parameter.mul_(0.5)
+        assert torch.equal(block(X), before)
+        torch.testing.assert_close(other(X), anew(other))
+
+
+def test_coefficients_are_back_after_a_field_that_fails():
+    block = made()
+    with torch.no_grad():
+        before = block(X)
+        with pytest.raises(ct.ShapeError):
+            block(torch.ones(2, 3, 5, 5))
+        assert torch.equal(block(X), before)
+    assert isinstance(block.field[2].weight, nn.Parameter)
