@@ -47,9 +47,34 @@ def test_weights_that_are_sums_are_not_kept(family, monkeypatch):
     """Memory for every evaluation would stay taken between solves."""
     block = made(4, FAMILIES[family].of_size(3))
     with torch.no_grad():
-        block(X)
+        out = block(X)
     sums = any(sampling.rows is not None for sampling in block._placed[1].samplings.values())
-    assert (block._bound._kept is None) == sums
+    assert (block._serving is None) == sums
+    torch.testing.assert_close(out, anew(block))
+
+
+def test_a_constant_is_the_same_at_every_evaluation(without_graph):
+    block = made(4, ct.Constant())
+    with without_graph():
+        outputs = [block(X) for _ in range(2)]
+    assert block._serving is not None
+    assert torch.equal(*outputs)
+    torch.testing.assert_close(outputs[0].clone(), anew(block))
+
+
+def test_evaluations_are_counted_all_the_same():
+    block = made()
+    with torch.no_grad():
+        block(X)
+        with ct.count_evaluations(block) as count:
+            block(X)
+    assert (count.forward, count.solves) == (3, 1)
+
+
+def test_mixed_precision_goes_the_usual_way():
+    block = made()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert block(X.bfloat16()).dtype is torch.float32
 
 
 def step(block):

@@ -13,16 +13,18 @@ from continua._errors import ArgumentError, ModuleError, SolveError
 from continua.basis import Basis, Constant, Side
 from continua.field import (
     BasisChoice,
-    Binding,
     Expansion,
+    Field,
     Init,
     Path,
     Sampling,
     autocasting,
     copied,
     expand,
+    held,
     put,
     real,
+    slot,
     tensor,
     values_at,
 )
@@ -56,6 +58,7 @@ from ._checks import (
 )
 from ._dynamics import BlockDynamics, RunningCost
 from ._plan import Plan, Stretch
+from ._serving import Serving, may_serve
 
 #: of the names of the buffers that hold the plan
 PREFIX = "_plan_"
@@ -148,6 +151,10 @@ class ODEBlock(nn.Module):
         """
         leaves, structure = checked_state(x, self._weight())
         plan = self._plan_of(self.span)
+        if structure is None and control is None and not (args or kwargs):
+            serving = self._served(plan)
+            if serving is not None and not autocasting(x.device):
+                return serving(x)
         seen = x if control is None else checked_control(control, self.span)
         solver = self.solver
         dynamics = self._dynamics(leaves[0], seen, structure, args, kwargs, plan, None, solver)
@@ -300,15 +307,16 @@ class ODEBlock(nn.Module):
 
     def _weight(self) -> Tensor | None:
         """The first of the field's weights."""
-        name = next(iter(self.expansion.weights), None)
-        return next(self.field.parameters(), None) if name is None else tensor(self.field, name)
+        return next(self.field.parameters(), None) if self._first is None else held(*self._first)
 
     def _place(self) -> None:
         """Lay the plan out as buffers in the weights' precision and on their device.
 
         The exact plan stays apart in float64: a trip through half precision costs nothing.
         """
-        self._bound: Binding | None = None
+        self._serving: Serving | None = None
+        first = next(iter(self.expansion.weights), None)
+        self._first = None if first is None else slot(self.field, first)
         self._dtypes = {basis: self._dtype_of(basis) for basis in self.expansion.bases.values()}
         for name in [name for name in self._buffers if name.startswith(PREFIX)]:
             del self._buffers[name]
@@ -316,39 +324,52 @@ class ODEBlock(nn.Module):
             return
         for name, value in self._exact.tensors(self._dtypes, self._reference()).items():
             self.register_buffer(PREFIX + name, value, persistent=False)
-        held = self._plan_tensors()
-        known = [(PREFIX + name, t) for name, t in held.items()]
-        self._placed = (known, self._exact.holding(held))
+        tensors = self._plan_tensors()
+        known = [(PREFIX + name, t) for name, t in tensors.items()]
+        self._placed = (known, self._exact.holding(tensors))
 
-    def _binding(self, plan: Plan | None) -> Binding | None:
-        """What binds the field in every solve that needs no graph and changes nothing."""
+    def _served(self, plan: Plan | None) -> Serving | None:
+        """What does the solve of a block in use, where nothing else is asked for."""
         if (
             plan is None
-            or plan is not self._placed[1]
-            or self.field.training
+            or type(self.gradient) is not Backprop  # others may count or keep something
             or torch.is_grad_enabled()
+            or self.field.training
             or torch.compiler.is_compiling()
         ):
             return None
-        if self._bound is None:
-            self._bound = Binding(self.field, self.expansion, update=False)
-        return self._bound
+        serving = self._serving
+        if serving is not None and serving.plan is plan and serving.holds():
+            return serving
+        self._serving = None
+        solver = self.solver
+        if (
+            isinstance(solver, RungeKutta)
+            and not isinstance(self.field, Field)
+            and may_serve(self.field, plan)
+        ):
+            self._serving = Serving(self.field, self.expansion, plan, solver, self.span)
+        return self._serving
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_bound": None}  # a copy of the block has tensors of its own
+        return self.__dict__ | {"_serving": None}  # a copy of the block has tensors of its own
 
     def _plan_tensors(self) -> dict[str, Tensor | None]:
-        held = self._buffers.items()
-        return {name[len(PREFIX) :]: t for name, t in held if name.startswith(PREFIX)}
+        buffers = self._buffers.items()
+        return {name[len(PREFIX) :]: t for name, t in buffers if name.startswith(PREFIX)}
 
     def _plan_of(self, span: Span) -> Plan | None:
         """The plan of a solve over this span; None where the solver finds its own way."""
         if self._exact is None or span != self.span:
             return None
-        (known, plan), held = self._placed, self._buffers
+        (known, plan), buffers = self._placed, self._buffers
         # Tracing and `torch.func` exchange buffers for a call.
-        if not torch.compiler.is_compiling() and all(held[name] is t for name, t in known):
-            return plan
+        if not torch.compiler.is_compiling():
+            for name, t in known:
+                if buffers[name] is not t:
+                    break
+            else:
+                return plan
         return self._exact.holding(self._plan_tensors())
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -390,7 +411,6 @@ class ODEBlock(nn.Module):
             args,
             kwargs,
             cost,
-            self._binding(plan),
             recomputed=not isinstance(self.gradient, Backprop),
             resolve=self.gradient.discrete and torch.is_grad_enabled() and adaptive(solver),
         )

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from continua._errors import ArgumentError, ContinuaError, ModuleError, ShapeError, SolveError
+from continua._errors import ArgumentError, ShapeError, SolveError
 from continua.basis import Basis, Point
 from continua.field import Binding, Expansion, Field, Frame, Path, Sampling, real, tensor
 from continua.solve import Dynamics, Evaluate, Map, Reading, Stage, State, in_parts
 
+from ._first import first_call
 from ._plan import Plan
 
 RunningCost = Callable[..., Tensor]
@@ -39,7 +40,6 @@ class BlockDynamics(Dynamics):
         args: further arguments of the field.
         kwargs: further arguments of the field.
         cost: the running cost.
-        binding: of the module, if one serves every solve on the grid; one of its own otherwise.
         recomputed: whether a backward pass will evaluate the field again.
         resolve: whether the steps of the solver will be differentiated.
     """
@@ -59,7 +59,6 @@ class BlockDynamics(Dynamics):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         cost: RunningCost | None = None,
-        binding: Binding | None = None,
         recomputed: bool = False,
         resolve: bool = False,
     ):
@@ -75,8 +74,7 @@ class BlockDynamics(Dynamics):
         self._x, self._structure, self._args, self._kwargs = x, structure, args, kwargs
         self._cost = None if cost is None else with_input(cost)
         self._checked = False
-        self._lasting = binding is not None
-        self._binding = Binding(module, expansion) if binding is None else binding
+        self._binding = Binding(module, expansion)
         self._frame: Frame | None = None
         self.breakpoints = breakpoints
         self._names = tuple(expansion.weights)
@@ -174,7 +172,7 @@ class BlockDynamics(Dynamics):
             return self.at(stages())
         if self._in_parts(plan):
             return in_parts(len(plan.points), lambda i, j: self._part(plan.part(i, j)))
-        self._frame = self._whole(plan)
+        self._frame = self._planned(plan)
         return self._evaluations(self._frame, self._depths_of(plan))
 
     def _depths_of(self, plan: Plan) -> Sequence[Tensor]:
@@ -202,14 +200,9 @@ class BlockDynamics(Dynamics):
             return None
         if self._in_parts(plan):
             return None
-        frame = self._frame = self._whole(plan)
+        frame = self._frame = self._planned(plan)
         maps = frame.maps(self._args, self._kwargs)
         return [lambda z: self._first(frame, 0, (z,), z), *maps[1:]]
-
-    def _whole(self, plan: Plan) -> Frame:
-        if self._lasting:
-            return self._binding.steadily(plan.samplings, plan.points)
-        return self._planned(plan)
 
     def _planned(self, plan: Plan) -> Frame:
         return self._binding.frame(plan.samplings, plan.points, plan.inverses)
@@ -325,40 +318,12 @@ class BlockDynamics(Dynamics):
         return each if self._checked else [evaluate(0), *each[1:]]
 
     def _first(self, frame: Frame, i: int, given: tuple[Any, ...], z: Any) -> Any:
-        """The first evaluation, with every mistake that it can show put in a sentence."""
-        name = type(self._module).__name__
-        versions = _versions(z)
-        try:
-            out = frame.call(i, *given, *self._args, **self._kwargs)
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            if isinstance(error, ContinuaError | torch.OutOfMemoryError):
-                raise
-            raise ShapeError(
-                f"the field {name} fails on a state of shape {shapes(z)}: {error}"
-            ) from error
-        if versions != _versions(z):
-            raise ModuleError(
-                f"the field {name} changes the state it is given in place; a solver needs that "
-                "state again: use inplace=False"
-            )
-        if not (isinstance(out, Tensor) and isinstance(z, Tensor) and out.shape == z.shape):
-            self._check_slope(name, out, z)
+        def call() -> Any:
+            return frame.call(i, *given, *self._args, **self._kwargs)
+
+        out = first_call(type(self._module).__name__, call, z, self._structure)
         self._checked = True
         return out
-
-    def _check_slope(self, name: str, out: Any, z: Any) -> None:
-        if self._structure is None and not isinstance(out, Tensor):
-            raise ShapeError(f"the field {name} returned {type(out).__name__}, not a tensor")
-        if self._structure is not None and pytree.tree_structure(out) != self._structure:
-            raise ShapeError(
-                f"the field {name} returned a {type(out).__name__} of another structure than "
-                f"the state, which is a {type(z).__name__} of {shapes(z)}"
-            )
-        if shapes(out) != shapes(z):
-            raise ShapeError(
-                f"the field {name} maps a state of shape {shapes(z)} to "
-                f"{shapes(out)}; dz/ds must have the shape of z"
-            )
 
     def _cost_at(self, s: Tensor, z: Any, total: Tensor) -> Tensor:
         assert self._cost is not None
@@ -370,21 +335,6 @@ class BlockDynamics(Dynamics):
                 f"not {got}; sum or average over the other dimensions"
             )
         return value
-
-
-def shapes(z: Any) -> Any:
-    """The shape of a state, or the shapes of its parts."""
-    if isinstance(z, Tensor):
-        return list(z.shape)
-    return [list(part.shape) for part in pytree.tree_leaves(z)]
-
-
-def _versions(z: Any) -> list[int]:
-    """How often each part of a state was written to, where that can be known."""
-    if torch.compiler.is_compiling():
-        return []
-    parts = [z] if isinstance(z, Tensor) else pytree.tree_leaves(z)
-    return [part._version for part in parts if not part.is_inference()]
 
 
 def with_input(cost: RunningCost) -> RunningCost:

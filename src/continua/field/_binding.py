@@ -21,10 +21,9 @@ Slot = tuple[Registry, str, Sequence[Tensor]]
 class Binding:
     r"""A module bound to a solve: its weights change from evaluation to evaluation.
 
-    It may be entered again and again. `frame` works out the weights of many evaluations at once.
-    On exit the coefficients are back in their place; if the module is training and nothing
-    failed, its state is updated by the smallest change that fits what the accepted evaluations
-    left behind:
+    `frame` works out the weights of many evaluations at once. On exit the coefficients are back
+    in their place; if the module is training and nothing failed, its state is updated by the
+    smallest change that fits what the accepted evaluations left behind:
 
     .. math:: \sigma \leftarrow \sigma + \Phi^+ (\sigma' - \Phi\,\sigma)
 
@@ -47,15 +46,9 @@ class Binding:
         self.update = update and module.training
         self._accepted: list[Frame] = []
         self._picked: dict[str, tuple[Tensor, ...]] = {}
-        self._kept: Frame | None = None
         self.shown: Frame | None = None  #: whose constant weights the module has
 
     def __enter__(self) -> Self:
-        if self._kept is not None:
-            if self._kept.holds():
-                self._kept.refresh()
-                return self
-            self._kept = None
         names = [*self.expansion.weights, *self.expansion.state, *self.expansion.carried]
         self.slots = {
             name: [slot(self.module, alias) for alias in self.expansion.names(name)]
@@ -93,19 +86,6 @@ class Binding:
                 leaves to differentiate by, False constants.
         """
         return Frame(self, samplings, points, inverses or {}, leaves)
-
-    def steadily(self, samplings: Mapping[Basis, Sampling], points: Sequence[Point]) -> Frame:
-        """The module at these points, always the same ones, for solves that need no graph.
-
-        Where every sampling picks coefficients, the frame is kept from solve to solve: making
-        the many views anew would cost more than a small field itself.
-        """
-        if self._kept is None:
-            frame = self.frame(samplings, points)
-            if frame.may_be_kept(samplings):
-                self._kept = frame
-            return frame
-        return self._kept
 
     def accept(self, frame: Frame) -> None:
         """Let a frame take part in the update of the state."""
@@ -157,7 +137,7 @@ class Frame:
         self._fixed: list[tuple[Registry, str, Tensor]] = []
         self._written: list[tuple[str, Registry, str, Sequence[Tensor]]] = []
         self._replaced: dict[str, dict[int, Tensor]] = {}
-        self._copies: list[tuple[str, Sampling, Tensor]] = []
+        self.copies: dict[str, Tensor] = {}  #: of the state, which the evaluations read
         self._keep = binding.update and leaves is None
         for name, basis in binding.expansion.weights.items():
             self._read_weight(binding, name, samplings[basis], leaves)
@@ -195,54 +175,13 @@ class Frame:
             self._bind(binding, name, [rows[i] for i in sampling.index])
 
     def _read_state(self, binding: Binding, name: str, sampling: Sampling) -> None:
-        values = self._state_at(name, sampling)
-        self._copies.append((name, sampling, values))
+        values = sampling.every(binding.state.get(name, binding.originals[name]))  # [E, ...]
+        if name in binding.expansion.constraints:
+            values = binding.expansion.constraints[name](values)
         if self._keep:
             self.state[name] = (values.clone(), values)
+        self.copies[name] = values
         self._bind(binding, name, values.unbind(0), written=True)
-
-    def _state_at(self, name: str, sampling: Sampling) -> Tensor:
-        """A piece of state at each evaluation, in memory of its own: `[E, ...]`."""
-        binding = self._binding
-        values = sampling.every(binding.state.get(name, binding.originals[name]))
-        rule = binding.expansion.constraints.get(name)
-        return values if rule is None else rule(values)
-
-    def may_be_kept(self, samplings: Mapping[Basis, Sampling]) -> bool:
-        """Whether the weights are views of the coefficients, which see whatever becomes of them."""
-        if self._keep or any(sampling.rows is not None for sampling in samplings.values()):
-            return False
-        originals = self._binding.originals
-        weights = self._binding.expansion.weights
-        # Tensors that `torch.func` lends to a module for one call are not parameters.
-        if not all(type(originals[name]) is nn.Parameter for name in weights):
-            return False
-        self._inference = torch.is_inference_mode_enabled()  # its tensors serve nowhere else
-        self._places = [
-            (registry, key, originals[name], originals[name].data_ptr())
-            for name, slots in self._binding.slots.items()
-            for registry, key in slots
-        ]
-        return True
-
-    def holds(self) -> bool:
-        """Whether the module still has the tensors, in the same memory, that this was made of."""
-        return self._inference == torch.is_inference_mode_enabled() and all(
-            registry.get(key) is value and value.data_ptr() == address
-            for registry, key, value, address in self._places
-        )
-
-    def refresh(self) -> None:
-        """Read the state again, which is copied where weights are viewed."""
-        for name, sampling, values in self._copies:
-            stack = self._binding.originals[name]
-            if sampling.whole:
-                values.copy_(stack)
-            else:
-                torch.index_select(stack, 0, sampling.picks, out=values)
-            rule = self._binding.expansion.constraints.get(name)
-            if rule is not None:
-                values.copy_(rule(values))
 
     def _bind(
         self, binding: Binding, name: str, values: Sequence[Tensor], written: bool = False
@@ -262,7 +201,7 @@ class Frame:
         for registry, key, values in self._slots:
             registry[key] = values[i]
         if self._binding.shown is not self:
-            self._show()
+            self.show()
         out = self._module(*args, **kwargs)
         for name, registry, key, values in self._written:
             left = registry[key]
@@ -273,7 +212,7 @@ class Frame:
     def always(self, z: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The module's output where all evaluations are the same."""
         if self._binding.shown is not self:
-            self._show()
+            self.show()
         return self._module(z, *args, **kwargs)
 
     def maps(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Callable[[Tensor], Any]]:
@@ -284,11 +223,11 @@ class Frame:
 
         if not self.steady:
             return [at(i) for i in range(len(self.points))]
-        self._show()
+        self.show()
         same = at(0) if args or kwargs else self._module
         return [same] * len(self.points)
 
-    def _show(self) -> None:
+    def show(self) -> None:
         """Give the module the weights that are the same at every evaluation."""
         for registry, key, value in self._fixed:
             registry[key] = value

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,12 @@ from ._tensors import copied, put, tensor_names
 
 BasisChoice = Basis | Mapping[str, Basis]
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+
+
+class Constraint(Protocol):
+    """Makes values of a piece of state valid."""
+
+    def __call__(self, values: Tensor, /, *, out: Tensor | None = None) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class Expansion:
     state: dict[str, Basis]
     carried: tuple[str, ...] = ()
     aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    constraints: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    constraints: dict[str, Constraint] = field(default_factory=dict)
 
     @property
     def bases(self) -> dict[str, Basis]:
@@ -145,7 +152,7 @@ def _is_state(module: nn.Module, name: str, value: Tensor) -> bool:
     )
 
 
-def _constraint(module: nn.Module, name: str) -> Callable[[Tensor], Tensor] | None:
+def _constraint(module: nn.Module, name: str) -> Constraint | None:
     path, _, key = name.rpartition(".")
     if key == "running_var":
         return non_negative
@@ -154,11 +161,11 @@ def _constraint(module: nn.Module, name: str) -> Callable[[Tensor], Tensor] | No
     return None
 
 
-def non_negative(values: Tensor) -> Tensor:
+def non_negative(values: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """A variance, wherever it is read."""
-    return values.clamp(min=0)
+    return torch.clamp(values, min=0, out=out)
 
 
-def unit_length(values: Tensor) -> Tensor:
+def unit_length(values: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """The vectors of a power iteration, `[..., n]`, wherever they are read."""
-    return nn.functional.normalize(values, dim=-1)
+    return nn.functional.normalize(values, dim=-1, out=out)

@@ -50,8 +50,8 @@ class Sampling:
         return Sampling(rows, self.index, self.picks.to(device), self.steady)
 
     @functools.cached_property
-    def whole(self) -> bool:
-        """Whether the evaluations pick each coefficient once, in order."""
+    def in_order(self) -> bool:
+        """Whether the evaluations pick coefficients one after another, from the first on."""
         return self.rows is None and self.index == tuple(range(len(self.index)))
 
     def part(self, start: int, stop: int) -> Sampling:

@@ -17,6 +17,7 @@ Evaluate = Callable[[State], State]
 Map = Callable[[Tensor], Tensor]
 Span = tuple[float, float]
 Side = Literal["left", "right"]
+Terms = list[tuple[int, float]]
 
 #: how many evaluations have their weights in memory at once, where they are not kept anyway
 PART = 16
@@ -170,12 +171,12 @@ def combine(z: State, ks: Sequence[State], weights: Sequence[float]) -> State:
     return tuple(total(start, [k[leaf] for k in ks], terms) for leaf, start in enumerate(z))
 
 
-def nonzero(weights: Sequence[float]) -> list[tuple[int, float]]:
+def nonzero(weights: Sequence[float]) -> Terms:
     """The weights that count, each with its place."""
     return [(i, w) for i, w in enumerate(weights) if w]
 
 
-def total(start: Tensor, ks: Sequence[Tensor], terms: Sequence[tuple[int, float]]) -> Tensor:
+def total(start: Tensor, ks: Sequence[Tensor], terms: Terms) -> Tensor:
     """The sum of a tensor and some multiples of others."""
     add, out = torch.add, start
     for i, w in terms:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from continua._errors import ArgumentError
 
-from ._dynamics import Dynamics, Map, Span, Stage, State, combine, nonzero, total
+from ._dynamics import Dynamics, Map, Span, Stage, State, Terms, combine, nonzero, total
 from ._solution import Stats, Trajectory
 from ._step import Observer, Step, scaled, stages_between
 from ._tableau import Tableau
@@ -89,6 +89,7 @@ class RungeKutta(Solver):
     def __init__(self, steps: int):
         self.steps = checked_steps(steps)
         self._known: dict[Span, tuple[Stage, ...]] = {}  # working out exact depths takes time
+        self._scaled: dict[float, tuple[list[Terms], Terms]] = {}
 
     def config(self) -> dict[str, Any]:
         return {"type": type(self).__name__, "steps": self.steps}
@@ -149,7 +150,8 @@ class RungeKutta(Solver):
             maps = dynamics.maps()
             if maps is not None:
                 dynamics.accept()
-                return self._march(maps, z[0], (span[1] - span[0]) / taken)
+                h = (span[1] - span[0]) / taken
+                return Trajectory((self.march(maps, z[0], h),), [], self._stats(h))
         evaluate = dynamics.on_grid(lambda: self.stages(span))
         dynamics.accept()
         h = (span[1] - span[0]) / taken
@@ -175,17 +177,30 @@ class RungeKutta(Solver):
                     observe(made)
         return Trajectory(z, saved, stats)
 
-    def _march(self, maps: Sequence[Map], z: Tensor, h: float) -> Trajectory:
-        rows, weights = scaled(self.tableau, h)
-        inner = [nonzero(row) for row in rows[1 : self.tableau.stages]]
-        update = nonzero(weights)
+    def march(self, maps: Sequence[Map], z: Tensor, h: float) -> Tensor:
+        """The state after all steps of the fixed grid.
+
+        Args:
+            maps: the field at every stage.
+            z: the state at the start.
+            h: the signed length of a step.
+        """
+        inner, update = self._terms(h)
         remaining = iter(maps)
         for f in remaining:
             ks = [f(z)]
             for terms in inner:
                 ks.append(next(remaining)(total(z, ks, terms)))
             z = total(z, ks, update)
-        return Trajectory((z,), [], self._stats(h))
+        return z
+
+    def _terms(self, h: float) -> tuple[list[Terms], Terms]:
+        """What each inner stage adds to the state, and what a step does."""
+        if h not in self._scaled:
+            rows, weights = scaled(self.tableau, h)
+            inner = [nonzero(row) for row in rows[1 : self.tableau.stages]]
+            self._scaled = {h: (inner, nonzero(weights))}
+        return self._scaled[h]
 
     def _stats(self, h: float) -> Stats:
         taken = self._fixed()

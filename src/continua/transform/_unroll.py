@@ -108,8 +108,8 @@ def _stages(block: ODEBlock, plan: Plan) -> tuple[dict[str, nn.Module], list[str
     read: dict[str, list[Tensor]] = {}
     for name, basis in expansion.bases.items():
         values = samplings[basis].distinct(tensor(block.field, name).detach())
-        rule = expansion.constraints.get(name, torch.clone)
-        fresh = [rule(value).clone() for value in values]
+        rule = expansion.constraints.get(name)
+        fresh = [value.clone() if rule is None else rule(value) for value in values]
         old = tensor(block.field, name)
         if isinstance(old, nn.Parameter):
             fresh = [nn.Parameter(value, old.requires_grad) for value in fresh]

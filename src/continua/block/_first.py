@@ -1,0 +1,70 @@
+"""The first evaluation of a field, and every mistake that it can show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from continua._errors import ContinuaError, ModuleError, ShapeError
+
+
+def first_call(name: str, call: Callable[[], Any], z: Any, structure: Any) -> Any:
+    """What the field returns, or a sentence on what is wrong with it.
+
+    Args:
+        name: of the field.
+        call: evaluates it.
+        z: the state at which it does.
+        structure: of the state, None for a single tensor.
+    """
+    versions = _versions(z)
+    try:
+        out = call()
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        if isinstance(error, ContinuaError | torch.OutOfMemoryError):
+            raise
+        raise ShapeError(
+            f"the field {name} fails on a state of shape {shapes(z)}: {error}"
+        ) from error
+    if versions != _versions(z):
+        raise ModuleError(
+            f"the field {name} changes the state it is given in place; a solver needs that "
+            "state again: use inplace=False"
+        )
+    if not (isinstance(out, Tensor) and isinstance(z, Tensor) and out.shape == z.shape):
+        _check_slope(name, out, z, structure)
+    return out
+
+
+def _check_slope(name: str, out: Any, z: Any, structure: Any) -> None:
+    if structure is None and not isinstance(out, Tensor):
+        raise ShapeError(f"the field {name} returned {type(out).__name__}, not a tensor")
+    if structure is not None and pytree.tree_structure(out) != structure:
+        raise ShapeError(
+            f"the field {name} returned a {type(out).__name__} of another structure than "
+            f"the state, which is a {type(z).__name__} of {shapes(z)}"
+        )
+    if shapes(out) != shapes(z):
+        raise ShapeError(
+            f"the field {name} maps a state of shape {shapes(z)} to "
+            f"{shapes(out)}; dz/ds must have the shape of z"
+        )
+
+
+def shapes(z: Any) -> Any:
+    """The shape of a state, or the shapes of its parts."""
+    if isinstance(z, Tensor):
+        return list(z.shape)
+    return [list(part.shape) for part in pytree.tree_leaves(z)]
+
+
+def _versions(z: Any) -> list[int]:
+    """How often each part of a state was written to, where that can be known."""
+    if torch.compiler.is_compiling():
+        return []
+    parts = [z] if isinstance(z, Tensor) else pytree.tree_leaves(z)
+    return [part._version for part in parts if not part.is_inference()]
