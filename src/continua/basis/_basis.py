@@ -97,9 +97,13 @@ class Basis(ABC):
             error: that is allowed, relative to the function's largest value.
         """
         enough = self.degree_on(width) // 2 + 1
-        return (
-            min(enough, gauss_points(self.frequency * width, error)) if self.frequency else enough
-        )
+        if not self.frequency:
+            return enough
+        return min(enough, gauss_points(self._phase(width, error), error))
+
+    def _phase(self, width: float, error: float) -> float:
+        """The radians of a wave that is as hard to integrate over a cell of this width."""
+        return self.frequency * width
 
     @property
     def frequency(self) -> float:

@@ -77,6 +77,10 @@ class _Recurrent(Basis):
     def frequency(self) -> float:
         return 2.0 * (self.size - 1)
 
+    def _phase(self, width: float, error: float) -> float:
+        # Chebyshev's T_n is a wave in the angle, which turns fastest at the ends of the span.
+        return 2 * (self.size - 1) * math.asin(math.sqrt(min(width, 1.0)))
+
     @classmethod
     def of_size(cls, size: int) -> _Recurrent:
         return cls(size)

@@ -65,6 +65,10 @@ class GaussianRBF(_Radial):
     def degree_on(self, width: float) -> int:
         return math.ceil(4 * width / self.width) + 30
 
+    def _phase(self, width: float, error: float) -> float:
+        # Of its spectrum exp(-(w ω)²/2), what lies above the error.
+        return width / self.width * math.sqrt(2 * math.log(1 / min(error, 0.5)))
+
 
 class MultiquadricRBF(_Radial):
     r"""Multiquadrics: hyperbolas that open with the distance to their centre.
@@ -85,3 +89,11 @@ class MultiquadricRBF(_Radial):
 
     def degree_on(self, width: float) -> int:
         return math.ceil(16 * width / self.width) + 40
+
+    def points_on(self, width: float, error: float) -> int:
+        # It branches at the distance w from the real axis; Gauss quadrature converges like
+        # ρ^(-2n), where ρ is the sum of the axes of the ellipse that reaches so far.
+        reach = 2 * self.width / width
+        decay = 2 * math.asinh(reach)
+        found = math.ceil(math.log(4 / min(error, 0.5)) / decay)
+        return min(found, self.degree_on(width) // 2 + 1)
