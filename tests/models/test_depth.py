@@ -151,3 +151,27 @@ def test_mistakes():
     with pytest.raises(ct.ModuleError, match="mixes samples"):
         AdaptiveDepth(norm, First())(inputs())
     assert AdaptiveDepth(norm.eval(), First())(inputs()).shape == (3, 2)
+
+
+@pytest.mark.parametrize("gradient", [ct.Backprop(), ct.Adjoint()], ids=repr)
+def test_a_smooth_state_does_not_hide_a_fast_basis(gradient):
+    """Weights that start constant make few steps enough for the state, not for the gradient."""
+
+    def gradients(solver, method):
+        torch.manual_seed(0)
+        linear = nn.Linear(2, 2).double()
+        model = AdaptiveDepth(
+            ct.ODEBlock(linear, ct.Fourier(5), solver, method), First(), positive=None
+        )
+        model(inputs()).square().sum().backward()
+        return model.block.field.weight.grad
+
+    exact = gradients(ct.RK4(steps=400), ct.Backprop())
+    found = gradients(ct.Dopri5(1e-6, 1e-6), gradient)
+    assert (found - exact).norm() < 2e-3 * exact.norm()
+
+
+def test_the_block_is_not_copied_for_a_call(monkeypatch):
+    model = AdaptiveDepth(ct.ODEBlock(Scale(), solver=ct.RK4(steps=2)), First(), positive=None)
+    monkeypatch.setattr(Scale, "__deepcopy__", lambda self, memo: pytest.fail(), raising=False)
+    model(inputs())

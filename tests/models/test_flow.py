@@ -199,3 +199,16 @@ def test_like_a_distribution():
 def test_mistakes(act, message):
     with pytest.raises(ct.ContinuaError, match=message):
         act()
+
+
+def test_a_map_that_does_not_reach_a_sample():
+    class Square(ct.Field):
+        """Carries c to its square, so that nothing is carried below zero."""
+
+        def forward(self, s, z, x):
+            return x - x**2
+
+    flow = ct.ContinuousFlow(Square(), normal(1), context="sample", solver=ct.Dopri5(1e-6, 1e-6))
+    assert flow.log_prob(torch.tensor([[0.25]])).isfinite()
+    with pytest.raises(ct.SolveError, match=r"reaches sample 1 only .* \(1 of 2 samples\)"):
+        flow.log_prob(torch.tensor([[0.25], [-1.0]]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Literal, get_args
 
@@ -140,7 +141,7 @@ class AdaptiveDepth(nn.Module):
             )
         names = [*block.expansion.weights, *block.expansion.state]
         stacks = [tensor(block.field, name) for name in names]
-        field = _PerSample(block, names)
+        field = _PerSample(block, names, float(depths.detach().max()))
         inner = ODEBlock(field, Constant(), block.solver, block.gradient)
         seen = x if control is None else control
         return inner.solve(x, depths, *stacks, save_at=save_at, control=seen)
@@ -151,22 +152,47 @@ class AdaptiveDepth(nn.Module):
 
 
 class _PerSample(Field):
-    """The field of a block at a depth of its own for every sample; it has no parameters."""
+    """The field of a block at a depth of its own for every sample; it has no parameters.
 
-    def __init__(self, block: ODEBlock, names: Sequence[str]):
+    Args:
+        block: whose field it is.
+        names: of the weights and the state, in the order in which their stacks are given.
+        deepest: how far the deepest sample goes, for which depth runs fastest.
+    """
+
+    def __init__(self, block: ODEBlock, names: Sequence[str], deepest: float):
         super().__init__()
-        # Hidden from the module tree: the stacks come as arguments, so that every gradient
-        # method hands theirs back.
-        self._hidden = (block, tuple(names))
+        self._rate = deepest / abs(block.span[1] - block.span[0])
+        self._hidden = _Hidden(block, tuple(names))
         bases = block.expansion.bases
         self._varies = isinstance(block.field, Field) or any(
             not isinstance(bases[name], Constant) for name in names
         )
 
+    @property
+    def depth_frequency(self) -> float:
+        block = self._hidden.block
+        trained = [
+            b for n, b in block.expansion.weights.items() if tensor(block.field, n).requires_grad
+        ]
+        own = block.field.depth_frequency if isinstance(block.field, Field) else 0.0
+        width = abs(block.span[1] - block.span[0])
+        return self._rate * (max((b.frequency for b in trained), default=0.0) + width * own)
+
+    def points_on(self, width: float, error: float) -> int:
+        block = self._hidden.block
+        bases = block.expansion.weights.values()
+        own = 1
+        if isinstance(block.field, Field):
+            own = block.field.points_on(
+                self._rate * width * abs(block.span[1] - block.span[0]), error
+            )
+        return own - 1 + max((b.points_on(self._rate * width, error) for b in bases), default=1)
+
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         depth: Tensor = args[0]
         stacks = args[1:]
-        block, names = self._hidden
+        block, names = self._hidden.block, self._hidden.names
         low, high = sorted(block.span)
         slope: Tensor
         if not self._varies:
@@ -197,6 +223,20 @@ class _PerSample(Field):
             slope = vmap(one, randomness="different")(each, at, z, x)
         shape = (-1, *[1] * (z.dim() - 1))
         return slope * depth.reshape(shape)
+
+
+@dataclass(frozen=True)
+class _Hidden:
+    """A block outside the module tree, the same one in every copy.
+
+    Its stacks come as arguments, so that every gradient method hands theirs back.
+    """
+
+    block: ODEBlock
+    names: tuple[str, ...]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Hidden:
+        return self
 
 
 class _Call(nn.Module):

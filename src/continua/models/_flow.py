@@ -10,7 +10,7 @@ from torch import Size, Tensor, nn
 from torch.distributions import Distribution
 from torch.func import vjp
 
-from continua._errors import ArgumentError, ContinuaError, ShapeError
+from continua._errors import ArgumentError, ContinuaError, ShapeError, SolveError
 from continua.basis import Constant
 from continua.block import ODEBlock
 from continua.field import BasisChoice, Field, evaluated
@@ -275,11 +275,23 @@ class ContinuousFlow(nn.Module):
                 if float(change.abs().max()) < 1e-6:
                     break
         found, jacobian = self._carried(c)
+        self._check_found(found.detach(), x.detach())
         inverse = torch.linalg.inv(jacobian.detach())
         c = c - (inverse @ (found - x).unsqueeze(-1)).squeeze(-1)
         _, jacobian = self._carried(c)
         out: Tensor = prior.log_prob(c) - torch.linalg.slogdet(jacobian)[1]
         return out
+
+    def _check_found(self, found: Tensor, x: Tensor) -> None:
+        off = ((found - x).abs() / (1 + x.abs())).amax(1)
+        bad = ~(off < 1e-3)
+        if bool(bad.any()):
+            first = int(bad.nonzero()[0, 0])
+            raise SolveError(
+                f"the flow reaches sample {first} only to a distance of {float(off[first]):.3g} "
+                f"({int(bad.sum())} of {len(x)} samples): its map is not invertible there, or too "
+                "steep for Newton's method; train with smaller steps, or use context='given'"
+            )
 
 
 class _Divergence(Field):

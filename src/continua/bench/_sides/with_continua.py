@@ -53,12 +53,24 @@ class Encoder(nn.Module):
         return attended + increment
 
 
-def mlp(widths: Sequence[int]) -> nn.Sequential:
-    """Linear layers with tanh between them."""
-    layers: list[nn.Module] = []
-    for inner, outer in itertools.pairwise(widths):
-        layers += [nn.Linear(inner, outer), nn.Tanh()]
-    return nn.Sequential(*layers[:-1])
+class MLP(nn.Module):
+    """Linear layers with tanh between them, as lean as the field that the other sides have.
+
+    Calling a module for every layer would take as long as the layers themselves.
+    """
+
+    def __init__(self, widths: Sequence[int]):
+        super().__init__()
+        for i, (inner, outer) in enumerate(itertools.pairwise(widths)):
+            self.register_parameter(f"W{i}", nn.Parameter(torch.empty(outer, inner)))
+            self.register_parameter(f"b{i}", nn.Parameter(torch.empty(outer)))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Layer by layer."""
+        weights = list(self._parameters.values())
+        for i in range(0, len(weights), 2):
+            z = nn.functional.linear(z if i == 0 else torch.tanh(z), weights[i], weights[i + 1])  # type: ignore[arg-type]
+        return z
 
 
 def module_of(problem: Problem) -> nn.Module:
@@ -66,7 +78,7 @@ def module_of(problem: Problem) -> nn.Module:
     weights = problem.weights
     if problem.kind in ("mlp", "galerkin"):
         matrices = [value for name, value in weights.items() if name.startswith("W")]
-        return mlp([matrices[0].shape[-1], *(w.shape[-2] for w in matrices)])
+        return MLP([matrices[0].shape[-1], *(w.shape[-2] for w in matrices)])
     if problem.kind == "conv-norm":
         return ConvNorm(weights["gamma"].shape[1])
     return Encoder(weights["scale0"].shape[1], problem.settings["heads"])
