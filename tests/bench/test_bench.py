@@ -11,7 +11,7 @@ import continua as ct
 from continua import cli
 from continua.bench import BenchOptions, Row, as_text, run_bench, write_report
 from continua.bench._environments import Peer, interpreter
-from continua.bench._measure import compare, quartiles
+from continua.bench._measure import _rounds, compare, quartiles
 from continua.bench._problems import problems
 from continua.bench._reference import errors, reference
 from continua.bench._sides.protocol import Outcome, Problem
@@ -88,6 +88,46 @@ def test_a_worker_that_ends_leaves_its_last_words():
         worker.time(1)
 
 
+@pytest.fixture
+def made_up(tmp_path, monkeypatch):
+    """A side that times, sleeps or dies by what its script says."""
+    (tmp_path / "_sides").mkdir()
+    monkeypatch.setattr("continua.bench._workers.SIDES", tmp_path)
+
+    def write(name, body):
+        (tmp_path / "_sides" / f"with_{name}.py").write_text(
+            f"import sys, time\nfor line in sys.stdin:\n    {body}\n"
+        )
+
+    return write
+
+
+def test_a_worker_that_says_nothing_is_given_up(made_up):
+    made_up("asleep", "time.sleep(60)")
+    with Worker("asleep", patience=0.5) as worker, pytest.raises(WorkerError, match=r"0\.5 s"):
+        worker.time(1)
+
+
+def test_a_worker_that_died_is_there_again_for_the_next_problem(made_up, tmp_path):
+    made_up("mortal", 'print(\'{"version": "1"}\', flush=True); sys.exit(3)')
+    with Worker("mortal") as worker:
+        for _ in range(2):
+            assert worker.prepare(tmp_path / "any.npz") == {"version": "1"}
+            with pytest.raises(WorkerError, match="ended with 3"):
+                worker.time(1)
+
+
+def test_a_peer_that_dies_while_it_is_measured_loses_its_row_alone(made_up):
+    made_up("steady", "print('{\"seconds\": [1.0]}', flush=True)")
+    made_up("mortal", "print('{\"seconds\": [1.0]}', flush=True); sys.exit(3)")
+    with Worker("steady") as ours, Worker("steady") as peer, Worker("mortal") as mortal:
+        found = dict(_rounds(ours, {"peer": peer, "mortal": mortal}, 3))
+    assert found["peer"] == [(1.0, 1.0)] * 3
+    assert "ended with 3" in str(found["mortal"])
+    with Worker("mortal") as ours, Worker("steady") as peer:
+        assert str(dict(_rounds(ours, {"peer": peer}, 3))["peer"]).startswith("our own side fails")
+
+
 def test_a_peer_that_is_missing_stands_in_the_table(tmp_path):
     problem = problems()["adaptive-tiny"]()
     with Worker("continua") as ours, Worker("loop") as loop:
@@ -102,8 +142,10 @@ def test_a_peer_that_is_missing_stands_in_the_table(tmp_path):
 def test_another_problem_is_no_row(tmp_path, monkeypatch):
     monkeypatch.setattr("continua.bench._measure.ON_A_GRID", 0.0)
     problem = problems()["fixed-small"]()
-    with Worker("continua") as ours, pytest.raises(WorkerError, match="another problem"):
-        compare(problem, ours, {}, 1, tmp_path, quiet)
+    with Worker("continua") as ours, Worker("loop") as loop:
+        (row,) = compare(problem, ours, {"loop": loop}, 1, tmp_path, quiet)
+    assert row.ratio is None
+    assert row.missing.startswith("our own side fails: it solves another problem")
 
 
 def test_an_installation_that_fails_is_told(tmp_path):

@@ -173,5 +173,7 @@ def test_a_smooth_state_does_not_hide_a_fast_basis(gradient):
 
 def test_the_block_is_not_copied_for_a_call(monkeypatch):
     model = AdaptiveDepth(ct.ODEBlock(Scale(), solver=ct.RK4(steps=2)), First(), positive=None)
-    monkeypatch.setattr(Scale, "__deepcopy__", lambda self, memo: pytest.fail(), raising=False)
+    monkeypatch.setattr(
+        Scale, "__deepcopy__", lambda self, memo: pytest.fail("copied"), raising=False
+    )
     model(inputs())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,8 @@ ON_A_GRID = 1e-4
 ADJOINT_ON_A_GRID = 1e-3
 STATE_TOLERANCES = 100.0
 GRADIENT_TOLERANCES = 1000.0
+
+OURS = "our own side fails"
 
 
 @dataclass(frozen=True)
@@ -101,9 +103,13 @@ def compare(
             true[solver] = reference(problem, solver)
         return _Prepared(worker, errors(found, true[solver]), found.evaluations, about["note"])
 
-    mine = prepared(ours)
-    _require_same(problem, mine.errors)
-    rows, sides = [], {}
+    rows: list[Row] = []
+    sides: dict[str, _Prepared] = {}
+    try:
+        mine = prepared(ours)
+        _require_same(problem, mine.errors)
+    except WorkerError as error:
+        return [Row(problem.row, name, missing=f"{OURS}: {error}") for name in peers]
     for name, peer in peers.items():
         try:
             if isinstance(peer, WorkerError):
@@ -113,9 +119,11 @@ def compare(
         except WorkerError as error:
             sides.pop(name, None)
             rows.append(Row(problem.row, name, missing=str(error)))
-    times = _rounds(mine.worker, {n: s.worker for n, s in sides.items()}, rounds)
-    for name, theirs in sides.items():
-        rows.append(_row(problem.row, name, mine, theirs, times[name]))
+    for name, times in _rounds(mine.worker, {n: s.worker for n, s in sides.items()}, rounds):
+        if isinstance(times, WorkerError):
+            rows.append(Row(problem.row, name, missing=str(times)))
+        else:
+            rows.append(_row(problem.row, name, mine, sides[name], times))
     return sorted(rows, key=lambda row: list(peers).index(row.peer))
 
 
@@ -133,27 +141,43 @@ def _require_same(problem: Problem, found: Errors) -> None:
             raise WorkerError(f"it solves another problem: its {what} is off by {error:.0e}")
 
 
+Times = list[tuple[float, float]]
+
+
 def _rounds(
     ours: Worker, peers: Mapping[str, Worker], rounds: int
-) -> dict[str, list[tuple[float, float]]]:
+) -> Iterable[tuple[str, Times | WorkerError]]:
     """Seconds of ours and theirs in each round; ours is measured anew for each peer."""
-    repeats = {
-        w.side: max(1, round(TURN_SECONDS / min(w.time(2)))) for w in (ours, *peers.values())
-    }
+    repeats: dict[str, int] = {}
 
     def turn(worker: Worker) -> float:
+        if worker.side not in repeats:
+            repeats[worker.side] = max(1, round(TURN_SECONDS / min(worker.time(2))))
         return statistics.median(worker.time(repeats[worker.side]))
 
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in peers}
+    def own_turn() -> float:
+        try:
+            return turn(ours)
+        except WorkerError as error:
+            raise WorkerError(f"{OURS}: {error}") from None
+
+    times: dict[str, Times] = {name: [] for name in peers}
+    lost: dict[str, WorkerError] = {}
     for i in range(rounds):
         for name, peer in peers.items():
-            # Who comes first alternates: the second finds the caches and the clock of the first.
-            if i % 2:
-                theirs, mine = turn(peer), turn(ours)
+            if name in lost:
+                continue
+            try:
+                # Who comes first alternates: the second finds the caches and clock of the first.
+                if i % 2:
+                    theirs, mine = turn(peer), own_turn()
+                else:
+                    mine, theirs = own_turn(), turn(peer)
+            except WorkerError as error:
+                lost[name] = error
             else:
-                mine, theirs = turn(ours), turn(peer)
-            times[name].append((mine, theirs))
-    return times
+                times[name].append((mine, theirs))
+    return (times | lost).items()
 
 
 def _row(

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -20,37 +21,49 @@ from ._sides.protocol import Outcome
 
 SIDES = Path(__file__).parent
 
+# Longer than the slowest row takes with everything that is compiled for it.
+PATIENCE_SECONDS = 900.0
+
 
 class WorkerError(ContinuaError):
     """A library could not be asked, or could not answer; the text says why."""
 
 
 class Worker:
-    """A process that measures one library.
+    """A process that measures one library; one that ended is started again for the next problem.
 
     Args:
         side: the last part of its script's name, `with_SIDE`.
         python: the interpreter of the library's environment.
         threads: that the library may use.
+        patience: for how many seconds to wait for an answer.
     """
 
     def __init__(
-        self, side: str, python: str | os.PathLike[str] = sys.executable, threads: int = 1
+        self,
+        side: str,
+        python: str | os.PathLike[str] = sys.executable,
+        threads: int = 1,
+        patience: float = PATIENCE_SECONDS,
     ):
         self.side, self.threads = side, threads
         self.version = ""
+        self._python, self._patience = os.fspath(python), patience
+        # A file, because a pipe that nobody reads stops who writes to it when it is full.
+        self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self._process = self._started()
+
+    def _started(self) -> subprocess.Popen[str]:
         environment = {
             **os.environ,
             "PYTHONPATH": str(SIDES),
             # Read when a library starts; what can be set later is set with "prepare".
-            "OMP_NUM_THREADS": str(threads),
-            "MKL_NUM_THREADS": str(threads),
+            "OMP_NUM_THREADS": str(self.threads),
+            "MKL_NUM_THREADS": str(self.threads),
             "PYTHONWARNINGS": "ignore",
         }
-        # A file, because a pipe that nobody reads stops who writes to it when it is full.
-        self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [os.fspath(python), "-m", f"_sides.with_{side}"],
+        return subprocess.Popen(
+            [self._python, "-m", f"_sides.with_{self.side}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
@@ -67,12 +80,20 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._end()
+        self._complaints.close()
+
+    def _end(self) -> None:
         self._process.kill()
         self._process.communicate()
-        self._complaints.close()
 
     def prepare(self, problem: Path) -> dict[str, Any]:
         """Let it make a problem its own and solve it once; what it tells of itself."""
+        if self._process.poll() is not None:
+            self._end()  # closes its pipes
+            self._complaints.seek(0)
+            self._complaints.truncate()
+            self._process = self._started()
         answer = self._ask({"do": "prepare", "problem": str(problem), "threads": self.threads})
         self.version = answer["version"]
         return answer
@@ -95,12 +116,25 @@ class Worker:
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            process.kill()
+
+        clock = threading.Timer(self._patience, give_up)
+        clock.start()
         try:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
             line = process.stdout.readline()
         except BrokenPipeError:
             line = ""
+        finally:
+            clock.cancel()
+        if not line and late.is_set():
+            process.wait()
+            raise WorkerError(f"no answer in {self._patience:g} s")
         if not line:
             raise WorkerError(self._last_words())
         answer: dict[str, Any] = json.loads(line)
