@@ -82,7 +82,7 @@ def test_help(arguments, columns, capsys, monkeypatch):
 )
 def test_a_mistake_is_one_sentence_and_code_2(arguments, said, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_demo, "train", lambda *_: pytest.fail("it trained"))
+    monkeypatch.setattr(_demo, "train", lambda *_, **__: pytest.fail("it trained"))
     assert cli.run(arguments) == 2
     out, err = capsys.readouterr()
     assert not out
@@ -191,7 +191,7 @@ def test_a_terminal_gets_a_bar(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("package", ["tyro", "matplotlib", "sklearn.datasets", "rich"])
 def test_a_missing_extra_is_explained_before_any_work(package, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(_demo, "train", lambda *_: pytest.fail("it trained"))
+    monkeypatch.setattr(_demo, "train", lambda *_, **__: pytest.fail("it trained"))
     monkeypatch.setitem(sys.modules, package, None)
     if package == "matplotlib":  # which is imported with the recipes, and not again
         for name in [*sys.modules]:

@@ -10,7 +10,7 @@ import torch
 
 import continua as ct
 from continua.data import digits
-from continua.recipes import DemoOptions, _demo, run_demo
+from continua.recipes import DemoOptions, _demo, _demo_training, run_demo
 
 MODELS = ("source", *(variant.name for variant in _demo.VARIANTS))
 
@@ -160,13 +160,13 @@ def test_the_number_of_threads_is_given_back():
     ],
 )
 def test_what_cannot_work_is_refused_before_any_work(changes, said, tmp_path, monkeypatch):
-    monkeypatch.setattr(_demo, "train", lambda *_: pytest.fail("it began to train"))
+    monkeypatch.setattr(_demo, "train", lambda *_, **__: pytest.fail("it began to train"))
     with pytest.raises(ct.ContinuaError, match=said):
         run_demo(dataclasses.replace(tiny(tmp_path), **changes))
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_any_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(_demo, "train", lambda *_: pytest.fail("it began to train"))
+    monkeypatch.setattr(_demo, "train", lambda *_, **__: pytest.fail("it began to train"))
     (tmp_path / "file").write_text("")
     with pytest.raises(ct.FileError, match=r"cannot write to the run folder .*file"):
         run_demo(tiny(tmp_path / "file" / "below"))
@@ -174,7 +174,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_any_work(tmp_path, monke
 
 @pytest.mark.parametrize("content", ["{}", "not JSON", '{"recipe": "other"}', "[1]"])
 def test_files_of_someone_else_are_not_replaced(content, tmp_path, monkeypatch):
-    monkeypatch.setattr(_demo, "train", lambda *_: pytest.fail("it began to train"))
+    monkeypatch.setattr(_demo, "train", lambda *_, **__: pytest.fail("it began to train"))
     (tmp_path / "metrics.json").write_text(content)
     with pytest.raises(ct.FileError, match=r"has 'metrics\.json', which no run of the demo wrote"):
         run_demo(tiny(tmp_path))
@@ -182,7 +182,7 @@ def test_files_of_someone_else_are_not_replaced(content, tmp_path, monkeypatch):
 
 
 def test_learning_rate_rises_and_falls_over_the_whole_training():
-    rates = [_demo.learning_rate(i / 1000) for i in range(1001)]
+    rates = [_demo_training.learning_rate(i / 1000) for i in range(1001)]
     top = rates.index(max(rates))
     assert rates[0] == 0
     assert rates[-1] == pytest.approx(0, abs=1e-12)
@@ -193,14 +193,14 @@ def test_learning_rate_rises_and_falls_over_the_whole_training():
 
 @pytest.mark.parametrize("epochs", [4, 5, 6, 7, 10, 40])
 def test_every_level_gets_an_epoch(epochs):
-    starts = _demo.level_starts(epochs)
+    starts = _demo_training.level_starts(epochs)
     assert 0 < starts[0] < starts[1] < starts[2] < epochs
 
 
 def test_augmentation_moves_most_images_a_little():
     image = torch.zeros(1000, 1, 8, 8)
     image[:, :, 3:5, 3:5] = 1.0
-    moved = _demo.augmented(image, torch.Generator().manual_seed(0))
+    moved = _demo_training.augmented(image, torch.Generator().manual_seed(0))
     same = (moved == image).all((1, 2, 3))
     assert same.float().mean().item() == pytest.approx(1 - _demo.WARPED, abs=0.05)
     moved = moved[~same, 0]

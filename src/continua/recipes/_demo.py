@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import statistics
 import time
@@ -14,30 +13,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import affine_grid, cross_entropy, grid_sample
 
 import continua as ct
 from continua import plot
 from continua.data import Split, digits
-from continua.models import continuous_net
 from continua.train import Progress, write_json
 
+from ._demo_training import (
+    BATCH,
+    LEARNING_RATE,
+    LEVELS,
+    SMOOTHING,
+    WEIGHT_DECAY,
+    level_starts,
+    train,
+)
 from ._output import METRICS, check_folder, write_figure
-
-#: basis functions, and steps, of each level of the training
-LEVELS = (1, 2, 4, 8)
-#: after which share of the epochs each but the first level starts
-STARTS = (0.15, 0.35, 0.6)
-
-BATCH = 64
-LEARNING_RATE = 0.1
-WEIGHT_DECAY = 1e-3
-WARM_UP = 0.1
-SMOOTHING = 0.1
-#: the share of images that are warped, and by how much to either side: degrees, relative,
-#: relative, pixels
-WARPED = 0.7
-TURN, ZOOM, SHEAR, SHIFT = 10.0, 0.1, 0.1, 1.0
 
 #: how the latency is measured
 LATENCY_BATCH, LATENCY_ROUNDS = 256, 11
@@ -200,7 +191,15 @@ def run_demo(
     split = digits(options.seed)
     with threads(options.threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
-        model, history = train(split.train_images, split.train_labels, options, device, watch)
+        model, history = train(
+            split.train_images,
+            split.train_labels,
+            epochs=options.epochs,
+            width=options.width,
+            seed=options.seed,
+            device=device,
+            watch=watch,
+        )
         trained = time.perf_counter()
         models = {"source": model} | {
             variant.name: ct.compress(model, variant.basis, solver=variant.solver)
@@ -264,103 +263,6 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-# -- training ----------------------------------------------------------------------------------
-
-
-def train(
-    images: Tensor,
-    labels: Tensor,
-    options: DemoOptions,
-    device: torch.device,
-    watch: Callable[[Progress], None],
-) -> tuple[nn.Module, list[dict[str, float]]]:
-    """The trained network in evaluation mode, and what each epoch was like."""
-    model = ct.build(
-        continuous_net,
-        in_channels=1,
-        classes=10,
-        width=options.width,
-        stages=2,
-        basis=ct.PiecewiseConstant(LEVELS[0]),
-        solver=ct.Euler(steps=LEVELS[0]),
-        epsilon=2.0,
-        head_activation=True,
-    ).to(device)
-    optimizer = fresh_optimizer(model)
-    generator = torch.Generator().manual_seed(options.seed)
-    starts, level = level_starts(options.epochs), 0
-    batches = len(labels) // BATCH
-    history = []
-    for epoch in range(options.epochs):
-        if epoch in starts:
-            level += 1
-            model = ct.refine(model, LEVELS[level] // LEVELS[level - 1])
-            optimizer = fresh_optimizer(model)  # the parameters are other tensors now
-        model.train()
-        total = 0.0
-        order = torch.randperm(len(labels), generator=generator)
-        for i, batch in enumerate(order[: batches * BATCH].reshape(batches, BATCH)):
-            rate = learning_rate((epoch + i / batches) / options.epochs)
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            x = augmented(images[batch], generator).to(device)
-            loss = cross_entropy(model(x), labels[batch].to(device), label_smoothing=SMOOTHING)
-            optimizer.zero_grad()
-            torch.autograd.backward(loss)
-            optimizer.step()
-            total += loss.item()
-        history.append({"epoch": epoch + 1, "functions": LEVELS[level], "loss": total / batches})
-        note = f"K={LEVELS[level]}, loss {total / batches:.3f}"
-        watch(Progress("training", epoch + 1, options.epochs, note))
-    return model.eval(), history
-
-
-def fresh_optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    """SGD with momentum as in the paper, with twice its weight decay for so few images."""
-    return torch.optim.SGD(
-        model.parameters(), lr=LEARNING_RATE, momentum=0.9, weight_decay=WEIGHT_DECAY, nesterov=True
-    )
-
-
-def level_starts(epochs: int) -> list[int]:
-    """The epochs, counted from 0, before which the network is refined; none without an epoch."""
-    last = epochs - len(STARTS)
-    return [min(max(round(share * epochs), i + 1), last + i) for i, share in enumerate(STARTS)]
-
-
-def learning_rate(done: float) -> float:
-    """Up in a line, down in a cosine, over the share of the training that is done."""
-    if done < WARM_UP:
-        return LEARNING_RATE * done / WARM_UP
-    return LEARNING_RATE * 0.5 * (1 + math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP)))
-
-
-def augmented(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Most images turned, zoomed, sheared and shifted a little, at random.
-
-    The others stay as they are: a warped image is a little blurred, and batch norm would
-    otherwise remember the statistics of blurred images alone.
-    """
-    count, pixels = len(images), images.shape[-1]
-
-    def uniform(width: float) -> Tensor:
-        return width * (2 * torch.rand(count, generator=generator) - 1)
-
-    angle, zoom = uniform(math.radians(TURN)), 1 + uniform(ZOOM)
-    cos, sin = angle.cos() / zoom, angle.sin() / zoom
-    shift = 2 * SHIFT / pixels  # the image spans [-1, 1]
-    maps = torch.stack(
-        [cos, uniform(SHEAR) - sin, uniform(shift), sin, cos, uniform(shift)], dim=1
-    ).reshape(count, 2, 3)
-    grid = affine_grid(maps, list(images.shape), align_corners=False)
-    warped = grid_sample(images, grid, align_corners=False)
-    chosen = torch.rand(count, 1, 1, 1, generator=generator) < WARPED
-    return torch.where(chosen, warped, images)
-
-
-# -- measuring ---------------------------------------------------------------------------------
 
 
 @torch.inference_mode()
