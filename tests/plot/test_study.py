@@ -1,61 +1,17 @@
-"""The figures of the compression study: what is on them, and the sentences that go with them."""
+"""Figures of a compression study: accuracy and time over parameters."""
 
-import io
 import itertools
 import math
 
-import matplotlib as mpl
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import continua as ct
 from continua import plot
-from continua.plot import Trial
+from plot.trials import HALF, QUARTER, RUNS, SOURCE, TRIALS, legend, places, png, title, trial
 
-
-def trial(size=4, accuracy=0.98, **changes):
-    known = {
-        "basis": "PiecewiseConstant",
-        "scheme": "Euler",
-        "steps": 8,
-        "method": "project",
-        "parameters": 1000 * size,
-    }
-    return Trial(size=size, accuracy=accuracy, **{**known, **changes})
-
-
-SOURCE = trial(8, 0.991, method="source", milliseconds=9.0)
-HALF = trial(4, 0.989, milliseconds=8.0)
-POINTS = trial(4, 0.97, method="interpolate", milliseconds=8.1)
-HATS = trial(4, 0.985, basis="PiecewiseLinear", scheme="RK4", steps=4, milliseconds=12.0)
-QUARTER = trial(2, 0.95, steps=2, milliseconds=3.0)
-TRIALS = [HALF, POINTS, HATS, QUARTER]
-
-
-def png(figure):
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
-
-
-def legend(figure):
-    return [text.get_text() for text in figure.legends[0].get_texts()]
-
-
-def places(ax, label):
-    """Where the markers with this label stand, in the units of the axes."""
-    drawn = [c.lines[0] for c in ax.containers if c.get_label() == label]
-    drawn += [line for line in ax.lines if line.get_label() == label]
-    return [(float(x), float(y)) for line in drawn for x, y in line.get_xydata()]
-
-
-def title(ax):
-    return ax.get_title(loc="left")
-
-
-# -- trials and their front --------------------------------------------------------------------
+# -- trials and their front -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -125,7 +81,7 @@ def test_the_front_is_what_no_other_beats(trials):
     assert plot.front(found) == found
 
 
-# -- accuracy over parameters ------------------------------------------------------------------
+# -- accuracy over parameters -----------------------------------------------------------------
 
 
 def test_pareto_shows_every_series_the_front_and_its_members():
@@ -278,127 +234,7 @@ def test_the_sentence_of_pareto(trials, sentence):
     assert plot.describe_pareto(SOURCE, trials) == sentence
 
 
-# -- accuracy over steps -----------------------------------------------------------------------
-
-
-def run(scheme, *, limit):
-    """Trained with 8 steps; elsewhere the accuracy is that of the limit, or less."""
-    trials = [
-        trial(8, limit - 0.2 / steps, scheme=s, steps=steps)
-        for s in ("RK4", "Euler")
-        for steps in (32, 2, 8)
-        if (s, steps) != (scheme, 8)
-    ]
-    return [*trials, trial(8, 0.99, scheme=scheme, method="source")]
-
-
-RUNS = {
-    "trained with Euler, 8 steps": run("Euler", limit=0.6),
-    "trained with RK4, 8 steps": run("RK4", limit=0.99),
-}
-
-
-def test_convergence_has_a_panel_per_run_and_a_line_per_scheme():
-    figure = plot.convergence(RUNS, samples=1000)
-    assert [title(ax) for ax in figure.axes] == list(RUNS)
-    for ax in figure.axes:
-        assert ax.get_xlabel() == "steps"
-        for scheme in ("Euler", "RK4"):
-            assert [x for x, _ in places(ax, scheme)] == [2, 8, 32]
-        assert places(ax, "as trained") == [(8.0, 99.0)]
-    assert [ax.get_ylabel() for ax in figure.axes] == ["accuracy, %", ""]
-    assert legend(figure) == ["as trained", "RK4", "Euler"]
-    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
-    assert png(figure).startswith(b"\x89PNG")
-
-
-def test_steps_are_written_as_integers_on_an_axis_of_doublings():
-    figure = plot.convergence(RUNS, samples=1000)
-    png(figure)
-    axis = figure.axes[0].xaxis
-    assert axis.get_scale() == "log"
-    assert axis.get_transform().base == 2
-    assert [t.get_text() for t in axis.get_ticklabels()] == ["2", "8", "32"]
-
-
-def test_of_many_steps_the_powers_of_two_are_written():
-    trials = [trial(8, 0.9, steps=n) for n in range(1, 33)] + [trial(8, 0.9, method="source")]
-    figure = plot.convergence({"one": trials}, samples=100)
-    png(figure)
-    written = [int(t.get_text()) for t in figure.axes[0].xaxis.get_ticklabels()]
-    assert {1, 2, 4, 8, 16, 32} <= set(written)
-    assert len(written) <= 10
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 5])
-def test_any_number_of_runs(count):
-    runs = {f"run {i} " + "with a long title " * i: RUNS[next(iter(RUNS))] for i in range(count)}
-    figure = plot.convergence(runs, samples=1000)
-    assert len(figure.axes) == count
-    assert sum(ax.get_xlabel() == "steps" for ax in figure.axes) == min(count, 2)
-    png(figure)
-
-
-def test_one_point_is_a_figure_and_a_sentence():
-    runs = {"alone": [SOURCE]}
-    png(plot.convergence(runs, samples=1000))
-    assert plot.describe_convergence(runs) == "Alone: 99.1 % as trained, the only measurement."
-
-
-def test_fewer_steps_alone_are_told_too():
-    runs = {"alone": [trial(8, 0.5, steps=4), SOURCE]}
-    said = plot.describe_convergence(runs)
-    assert said == "Alone: 99.1 % as trained, 50.0 % with fewer steps (Euler in 4 steps)."
-
-
-def test_the_trained_model_may_be_evaluated_twice():
-    again = trial(8, SOURCE.accuracy - 0.001)
-    figure = plot.convergence({"one": [again, SOURCE]}, samples=1000)
-    assert places(figure.axes[0], "Euler") == [(8.0, pytest.approx(99.1))]
-
-
-def test_the_sentence_of_convergence():
-    apart = trial(8, 0.7, scheme="Midpoint", steps=64)
-    runs = {**RUNS, "third": [SOURCE, trial(8, 0.65, steps=32), apart]}
-    assert plot.describe_convergence(runs) == (
-        "Trained with Euler, 8 steps: 99.0 % as trained, 59.4 % at the most steps of each scheme, "
-        "at most 39.6 points away; "
-        "trained with RK4, 8 steps: 99.0 % as trained, 98.4 % at the most steps of each scheme, "
-        "at most 0.6 points away; "
-        "third: 99.1 % as trained, from 65.0 % (Euler in 32 steps) to 70.0 % (Midpoint in 64 "
-        "steps) at the most steps of each scheme, at most 34.1 points away."
-    )
-
-
-def test_a_scheme_with_fewer_steps_only_is_not_the_limit():
-    coarse = trial(8, 0.2, scheme="RK4", steps=2)
-    fine = trial(8, 0.95, steps=16)
-    assert plot.describe_convergence({"one": [SOURCE, coarse, fine]}) == (
-        "One: 99.1 % as trained, 95.0 % at the most steps (Euler in 16 steps), 4.1 points away."
-    )
-
-
-@pytest.mark.parametrize(
-    "use", [lambda r: plot.convergence(r, samples=9), plot.describe_convergence]
-)
-@pytest.mark.parametrize(
-    ("runs", "said"),
-    [
-        ({}, "no runs"),
-        ({"mine": []}, "run 'mine' has no trial with the method 'source'"),
-        ({"mine": [HALF]}, "add the model as it was trained"),
-        (
-            {"mine": [SOURCE, trial(8, 0.5, steps=4), trial(4, 0.6, steps=4)]},
-            r"two accuracies for Euler in 4 steps, 0\.5 and 0\.6",
-        ),
-    ],
-)
-def test_runs_that_cannot_be_compared_are_named(use, runs, said):
-    with pytest.raises(ct.ArgumentError, match=said):
-        use(runs)
-
-
-# -- time over parameters ----------------------------------------------------------------------
+# -- time over parameters ---------------------------------------------------------------------
 
 
 def test_latency_has_a_marker_per_scheme_and_the_steps_beside():
@@ -503,102 +339,3 @@ def test_no_trials_are_refused(use):
 def test_counts_are_checked(use, said):
     with pytest.raises(ct.ArgumentError, match=said):
         use()
-
-
-# -- attention ---------------------------------------------------------------------------------
-
-
-def some_maps(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).softmax(-1)
-
-
-def words(count):
-    return [f"w{i}" for i in range(count)]
-
-
-def test_attention_is_a_row_of_maps_on_one_scale():
-    maps = some_maps(3, 4, 4)
-    figure = plot.attention(maps, [0.0, 0.5, 1.0], ["Depth", "costs", "$", "5"], head=2)
-    assert [title(ax) for ax in figure.axes] == ["s = 0.00", "s = 0.50", "s = 1.00"]
-    images = [ax.images[0] for ax in figure.axes]
-    for image, shown in zip(images, maps, strict=True):
-        assert torch.as_tensor(image.get_array().data).allclose(shown.double())
-    assert {image.get_clim() for image in images} == {(0, float(maps.max()))}
-    assert png(figure).startswith(b"\x89PNG")
-    labels = [t.get_text() for t in figure.axes[0].get_yticklabels()]
-    assert labels == ["Depth", "costs", "$", "5"]
-    (scale,) = figure.axes[-1].child_axes
-    assert scale.get_ylabel() == "attention, head 2"
-
-
-@pytest.mark.parametrize(("count", "step"), [(14, 1), (15, 2), (40, 3), (1, 1)])
-def test_at_most_fourteen_tokens_are_written(count, step):
-    figure = plot.attention(some_maps(2, count, count), [0.0, 1.0], words(count))
-    png(figure)
-    labels = [t.get_text() for t in figure.axes[0].get_xticklabels()]
-    assert labels == words(count)[::step]
-    assert len(labels) <= 14
-
-
-def test_long_tokens_are_cut():
-    figure = plot.attention(some_maps(1, 1, 1), [0.0], ["uncharacteristically"])
-    assert figure.axes[0].get_yticklabels()[0].get_text() == "uncharacter…"
-
-
-@pytest.mark.parametrize(
-    ("count", "shown"),
-    [
-        (6, [0, 1, 2, 3, 4, 5]),
-        (9, [0, 2, 4, 6, 8]),  # five, so that the gaps are equal
-        (16, [0, 3, 6, 9, 12, 15]),
-        (8, [0, 1, 3, 4, 6, 7]),  # gaps that cannot be equal
-    ],
-)
-def test_of_many_depths_a_few_are_shown_from_the_first_to_the_last(count, shown):
-    figure = plot.attention(some_maps(count, 3, 3), range(count), words(3))
-    assert [title(ax) for ax in figure.axes] == [f"s = {i:.2f}" for i in shown]
-
-
-def test_one_of_several_heads_is_shown():
-    maps = some_maps(2, 3, 4, 4).requires_grad_()
-    figure = plot.attention(maps, [0.0, 1.0], words(4), head=2)
-    shown = torch.as_tensor(figure.axes[1].images[0].get_array().data)
-    assert shown.allclose(maps[1, 2].double())
-
-
-def test_the_sentence_of_attention():
-    eye, even = torch.eye(2), torch.full((2, 2), 0.5)
-    maps = torch.stack([eye, eye, even])
-    assert plot.describe_attention(maps, [0.0, 0.25, 1.0]) == (
-        "Between neighbouring depths (3 from 0.00 to 1.00) attention changes by 0.250 on average, "
-        "most from depth 0.25 to 1.00, by 0.500."
-    )
-    one = "Attention was measured at one depth only, 0.25."
-    assert plot.describe_attention(maps[:1], [0.25]) == one
-
-
-@pytest.mark.parametrize(
-    ("maps", "depths", "tokens", "said"),
-    [
-        (some_maps(2, 3, 4), [0.0, 1.0], 3, r"not \[2, 3, 4\]"),
-        (some_maps(3, 3), [0.0, 1.0], 3, r"not \[3, 3\]"),
-        (torch.ones(0, 3, 3), [], 3, r"not \[0, 3, 3\]"),
-        (some_maps(2, 3, 3), [0.0], 3, "1 depths, but 2 maps"),
-        (some_maps(2, 3, 3), [0.0, 1.0], 4, "4 tokens, but maps of 3"),
-        (some_maps(2, 3, 3) - 1, [0.0, 1.0], 3, "after the softmax"),
-        (some_maps(2, 3, 3) / 0, [0.0, 1.0], 3, "after the softmax"),
-        (some_maps(2, 1, 3, 3), [0.0, 1.0], 3, "head 1 of 1"),
-    ],
-)
-def test_maps_that_do_not_fit_are_named(maps, depths, tokens, said):
-    with pytest.raises(ct.ArgumentError, match=said):
-        plot.attention(maps, depths, words(tokens), head=1)
-
-
-def test_global_settings_stay():
-    before = dict(mpl.rcParams)
-    plot.pareto(SOURCE, TRIALS, samples=10)
-    plot.convergence(RUNS, samples=10)
-    plot.latency(SOURCE, TRIALS, batch=1)
-    plot.attention(some_maps(2, 3, 3), [0.0, 1.0], words(3))
-    assert dict(mpl.rcParams) == before

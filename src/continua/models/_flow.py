@@ -270,8 +270,10 @@ class ContinuousFlow(nn.Module):
         with torch.no_grad():
             for _ in range(steps):
                 found, jacobian = self._carried(c)
-                change = torch.linalg.solve(jacobian, (found - x).unsqueeze(-1)).squeeze(-1)
-                c = c - change.clamp(-1, 1)
+                # Where the map folds, a step may be anything; another may still lead out of it.
+                change = torch.linalg.solve_ex(jacobian, (found - x).unsqueeze(-1))[0].squeeze(-1)
+                change = change.nan_to_num(1.0, 1.0, -1.0).clamp(-1, 1)
+                c = c - change
                 if float(change.abs().max()) < 1e-6:
                     break
         found, jacobian = self._carried(c)
