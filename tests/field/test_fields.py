@@ -179,6 +179,21 @@ def test_selective_second_order():
     torch.testing.assert_close(z, expected, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("dims", [[0], [2], [0, 1], [3, 1], [2, 0]], ids=str)
+def test_chosen_coordinates_have_their_speeds_wherever_they_stand(dims):
+    """By hand: q' is the speed for the chosen, the module's next channel for the others."""
+    torch.manual_seed(0)
+    module = nn.Linear(4 + len(dims), 4)
+    field = ct.SelectiveSecondOrder(module, dims)
+    z = torch.randn(3, 4 + len(dims))
+    out, rest = module(z), iter(range(4))
+    rows = [z[:, 4 + dims.index(i)] if i in dims else out[:, next(rest)] for i in range(4)]
+    expected = torch.stack([*rows, *out[:, 4 - len(dims) :].unbind(1)], 1)
+    assert torch.equal(field(torch.zeros(()), z, z), expected)
+    block = ct.ODEBlock(field, ct.PiecewiseConstant(2), ct.Euler(steps=4))
+    torch.testing.assert_close(ct.unroll(block)(z), block(z))
+
+
 @pytest.mark.parametrize("dims", [[0], [2, 0], [0, 1, 2]])
 def test_selective_second_order_behind_an_input_layer(dims):
     n = 3 + len(dims)

@@ -102,22 +102,26 @@ class SelectiveSecondOrder(Field):
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         size, second = channels(z, self.dim), len(self.dims)
         positions = size - second
-        if positions < second or max(self.dims) >= positions:
+        traced = isinstance(z, Proxy)
+        if not traced and (positions < second or max(self.dims) >= positions):
             raise ShapeError(
                 f"of a state of {size} channels the last {second} are speeds and the first "
                 f"{max(positions, 0)} positions: dims {self.dims} are not all among these; choose "
                 f"others, or augment the state to {max(self.dims) + 1 + second} channels"
             )
         out = evaluated(self.module, s, z, x, *args, **kwargs)
-        if out.shape[self.dim] != positions:
+        if not traced and out.shape[self.dim] != positions:
             raise ShapeError(
                 f"the module gives as many channels as there are positions, {positions}, "
                 f"not {out.shape[self.dim]}; give its last layer {positions} outputs"
             )
-        speeds = z.narrow(self.dim, positions, second).unbind(self.dim)
-        first = iter(out.narrow(self.dim, 0, positions - second).unbind(self.dim))
-        rows = [
-            speeds[self.dims.index(i)] if i in self.dims else next(first) for i in range(positions)
-        ]
-        forces = out.narrow(self.dim, positions - second, second)
-        return torch.cat([torch.stack(rows, self.dim), forces], self.dim)
+        # The module's channels in their order, a speed put in at each of the chosen places.
+        parts, taken = [], 0
+        for i, coordinate in enumerate(sorted(self.dims)):
+            between = coordinate - i - taken
+            if between:
+                parts.append(out.narrow(self.dim, taken, between))
+                taken += between
+            parts.append(z.narrow(self.dim, positions + self.dims.index(coordinate), 1))
+        parts.append(out.narrow(self.dim, taken, positions - taken))
+        return torch.cat(parts, self.dim)
