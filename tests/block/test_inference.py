@@ -180,3 +180,15 @@ def test_coefficients_are_back_after_a_field_that_fails():
             block(torch.ones(2, 3, 5, 5))
         assert torch.equal(block(X), before)
     assert isinstance(block.field[2].weight, nn.Parameter)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch deprecates its tracer, which people still use
+def test_a_traced_block_keeps_its_weights_as_parameters():
+    block = made()
+    with torch.no_grad():
+        block(X)
+        traced = torch.jit.trace(block, X)
+        for parameter in traced.parameters():
+            parameter.mul_(0.9)
+        assert torch.equal(traced(X), block(X))  # they share them
+    assert {name for name, _ in traced.named_parameters()} == dict(block.named_parameters()).keys()

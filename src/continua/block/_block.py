@@ -336,6 +336,7 @@ class ODEBlock(nn.Module):
             or torch.is_grad_enabled()
             or self.field.training
             or torch.compiler.is_compiling()
+            or torch.jit.is_tracing()
         ):
             return None
         serving = self._serving
