@@ -1,5 +1,7 @@
 """Small modules that the tests wrap."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -76,3 +78,15 @@ class Broken(nn.Module):
     def __init__(self):
         super().__init__()
         raise RuntimeError("no such data set")
+
+
+def mixed() -> nn.Module:
+    """Weights of one block in different bases."""
+    field = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    bases = {
+        "0.weight": ct.Fourier(4, period=2 * math.pi),
+        "0.bias": ct.BSpline(6, degree=2),
+        "2.weight": ct.PiecewiseConstant(8),
+        "*": ct.Constant(),
+    }
+    return nn.Sequential(ct.ODEBlock(field, bases, ct.RK4(steps=4)))

@@ -2,12 +2,14 @@
 
 import csv
 import json
+import math
 import shutil
 
 import pytest
 import torch
 
 import continua as ct
+import nets
 from continua import cli
 from continua.recipes import RECIPES, STUDIES, Run, parse_basis, parse_solver
 from continua.recipes._setup import setup_from_config
@@ -175,6 +177,18 @@ def test_compress_refine_and_export(trained, capsys, tmp_path):
     model = ct.load(tmp_path / "plain")
     x = torch.randn(2, 1, 8, 8)
     torch.testing.assert_close(model(x), Run.open(trained).model()(x))
+
+
+def test_each_basis_is_halved_as_what_it_is(capsys, tmp_path):
+    ct.save(ct.build(nets.mixed), tmp_path / "mixed")
+    assert run(capsys, "compress", tmp_path / "mixed", tmp_path / "half")[0] == 0
+    (block,) = ct.transform.blocks(ct.load(tmp_path / "half")).values()
+    assert block.expansion.weights == {
+        "0.weight": ct.Fourier(2, period=2 * math.pi),
+        "0.bias": ct.BSpline(4, degree=2),
+        "2.weight": ct.PiecewiseConstant(4),
+        "2.bias": ct.Constant(),
+    }
 
 
 def test_a_sweep(trained, capsys):

@@ -163,3 +163,14 @@ def test_our_own_fields_can_be_written_out(name):
     scrambled(block)
     x = torch.randn(5, 4)
     torch.testing.assert_close(ct.unroll(block)(x), block(x))
+
+
+def test_the_plain_model_does_not_claim_a_factory_that_makes_blocks(tmp_path):
+    model = ct.build(
+        ct.models.continuous_net, basis=ct.PiecewiseConstant(2), solver=ct.Euler(steps=2)
+    )
+    plain = ct.unroll(model)
+    with pytest.raises(ct.ArgumentError, match="how to make this"):
+        ct.save(plain, tmp_path / "plain")
+    assert not (tmp_path / "plain").exists()
+    ct.save(model, tmp_path / "model")

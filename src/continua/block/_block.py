@@ -336,7 +336,7 @@ class ODEBlock(nn.Module):
             or torch.is_grad_enabled()
             or self.field.training
             or torch.compiler.is_compiling()
-            or torch.jit.is_tracing()
+            or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
         ):
             return None
         serving = self._serving

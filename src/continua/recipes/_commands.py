@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 import tyro
 
 import continua as ct
-from continua.train import PartName, Progress, Watch, evaluate, silent
-from continua.transform import Comparison, blocks
+from continua.train import PartName, Progress, Watch, evaluate, half_bases, silent
+from continua.transform import Comparison
 
 from ._demo import find_device, threads
 from ._model import open_model, save_model
@@ -104,7 +104,7 @@ class CompressOptions:
     """Where to write the smaller model."""
 
     basis: str | None = None
-    """The new basis, as in 'PiecewiseConstant(4)'; by default half of the old one's functions."""
+    """The new basis, as in 'PiecewiseConstant(4)'; by default each of the old ones halved."""
 
     state_basis: str | None = None
     """The new basis of the batch-norm statistics; by default the same."""
@@ -231,21 +231,24 @@ def run_compress(options: CompressOptions) -> Comparison:
     """Write a smaller model."""
     model, run = open_model(options.model)
     basis: Any = None
+    state_basis: Any = None
     if options.basis is not None:
         basis = parse_basis(options.basis)
     elif options.solver is None and options.steps is None:
-        olds = [old for block in blocks(model).values() for old in block.expansion.weights.values()]
-        if not olds:
+        basis, state_basis = half_bases(model)
+        if not any(basis.values()):
             raise ct.ArgumentError(
-                f"the model of {options.model} has no weights over depth: nothing to compress"
+                f"the model of {options.model} has no weights that vary with depth: nothing to "
+                "compress"
             )
-        basis = type(olds[0]).of_size(max(olds[0].size // 2, 1))
+    if options.state_basis is not None:
+        state_basis = parse_basis(options.state_basis)
     small = ct.compress(
         model,
         basis,
         steps=options.steps,
         solver=None if options.solver is None else parse_solver(options.solver),
-        state_basis=None if options.state_basis is None else parse_basis(options.state_basis),
+        state_basis=state_basis,
         method=options.method,
     )
     how = {k: v for k, v in dataclasses.asdict(options).items() if k not in ("model", "out")}

@@ -8,7 +8,7 @@ from ._history import METRICS, read_history
 from ._loop import Interrupted, Outcome, fit
 from ._progress import Progress, Watch, silent
 from ._random import seed
-from ._size import functions
+from ._size import functions, half_bases
 from ._task import Augment, Classification, PartName, Tally, Task
 from ._video import VideoPrediction
 
@@ -30,6 +30,7 @@ __all__ = [
     "evaluate",
     "fit",
     "functions",
+    "half_bases",
     "make_folder",
     "read_history",
     "read_json",

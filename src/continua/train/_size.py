@@ -11,15 +11,25 @@ from continua.transform import blocks, compress
 
 def halved(model: nn.Module) -> nn.Module:
     """The model with half the basis functions and half the steps, by projection."""
-    bases, states, solvers = {}, {}, {}
+    bases, states = half_bases(model)
+    solvers = {}
     for name, block in blocks(model).items():
-        bases[name] = _halves(block.expansion.weights)
-        states[name] = _halves(block.expansion.state)
         steps = block.solver.config().get("steps")
         solvers[name] = (
             block.solver if steps is None else block.solver.with_steps(max(steps // 2, 1))
         )
     return compress(model, bases, state_basis=states, solver=solvers)
+
+
+def half_bases(
+    model: nn.Module,
+) -> tuple[dict[str, dict[str, Basis]], dict[str, dict[str, Basis]]]:
+    """Half of the basis of every weight, and of every piece of state, by block and name."""
+    expansions = {name: block.expansion for name, block in blocks(model).items()}
+    return (
+        {name: _halves(expansion.weights) for name, expansion in expansions.items()},
+        {name: _halves(expansion.state) for name, expansion in expansions.items()},
+    )
 
 
 def _halves(bases: dict[str, Basis]) -> dict[str, Basis]:

@@ -15,7 +15,7 @@ from continua.block import ODEBlock, Plan
 from continua.field import Field, put, tensor
 from continua.solve import RungeKutta
 
-from ._blocks import blocks
+from ._blocks import RECIPE, blocks
 
 
 def unroll(model: nn.Module) -> nn.Module:
@@ -24,7 +24,8 @@ def unroll(model: nn.Module) -> nn.Module:
     Each block becomes a `torch.fx.GraphModule`: one copy of its field per distinct depth, with
     the weights read there, and the solver's sums between them. The result computes what the
     model computes, trains like any residual network (batch norm keeps statistics per copy), and
-    can be saved, compiled or exported by whatever takes a torch module.
+    can be compiled or exported by whatever takes a torch module. Save its `state_dict`, or what
+    `torch.export` makes of it: `continua.save` is for models whose blocks can be made again.
 
     Args:
         model: any module that contains ODE blocks; it is not changed.
@@ -45,7 +46,9 @@ def unroll(model: nn.Module) -> nn.Module:
     if isinstance(model, ODEBlock):
         return plain[id(model)]
     # The memo of the copy holds the plain modules in the blocks' place.
-    return _without_our_classes(copy.deepcopy(model, dict(plain)))
+    made = _without_our_classes(copy.deepcopy(model, dict(plain)))
+    vars(made).pop(RECIPE, None)  # its factory would make the blocks again
+    return made
 
 
 def _plain(block: ODEBlock) -> nn.Module:
