@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from continua.basis import FAMILIES
+from continua.basis import FAMILIES, Fourier, GaussianRBF, MultiquadricRBF
 from continua.basis._basis import gauss_points
 
 
@@ -25,6 +25,17 @@ def test_a_wave_is_integrated_to_the_error_that_is_allowed(phase, error):
     assert wave_error(phase, gauss_points(phase, error)) <= 2 * error + 1e-13
 
 
+@pytest.mark.parametrize(
+    "basis", [GaussianRBF(2000), MultiquadricRBF(2000), Fourier(5000)], ids=repr
+)
+def test_very_fast_functions_get_a_number_all_the_same(basis):
+    assert 1 <= basis.points_on(1.0, 1e-9) <= basis.degree_on(1.0) // 2 + 1
+
+
+def test_any_error_is_as_good_as_one_point():
+    assert gauss_points(5.0, 1.0) == 1
+
+
 @given(st.floats(0.5, 10), st.floats(1e-11, 1e-3))
 def test_short_waves_get_no_point_too_many(phase, error):
     fewest = gauss_points(phase, error)
@@ -38,7 +49,7 @@ def test_short_waves_get_no_point_too_many(phase, error):
 def test_every_function_is_integrated_on_every_cell(family, size, share, error):
     """Cells as a solver makes them: of one width at most, and broken where the basis is."""
     basis = FAMILIES[family].of_size(max(size, 2) if family != "Constant" else 1)
-    starts = torch.linspace(0, 1, 6, dtype=torch.float64)[:-1].tolist()
+    starts = [*torch.linspace(0, 1, 6, dtype=torch.float64)[:-1].tolist(), 1 - share]
     breaks = sorted({*starts, *basis.breakpoints})
     x, w = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(64))
     points = basis.points_on(share, error)

@@ -1,6 +1,9 @@
 """Solves that need no graph: what is kept from one to the next, and that nobody notices."""
 
 import copy
+import gc
+import pickle
+import weakref
 
 import pytest
 import torch
@@ -119,9 +122,22 @@ def fewer_steps(block):
     block.solver = ct.Euler(steps=2)
 
 
+def turn_in_memory(block):
+    weight = block.field[2].weight
+    weight.data = weight.data.transpose(-1, -2)
+
+
+def another_field(block):
+    block.field = scrambled(made()).field
+
+
+def another_part(block):
+    block.field[0] = scrambled(made()).field[0].eval()
+
+
 CHANGES = [
     step, behind_autograd, exchange_memory, exchange_tensors, load, below_zero, train, double,
-    fewer_steps,
+    fewer_steps, turn_in_memory, another_field, another_part,
 ]  # fmt: skip
 
 
@@ -147,6 +163,72 @@ def test_tensors_lent_for_a_call_are_not_kept():
         other = torch.func.functional_call(block, lent, (X,))
         assert torch.equal(block(X), plain)
     assert not torch.equal(other, plain)
+
+
+def test_statistics_lent_in_a_batch():
+    block = made()
+    means = torch.stack([block.field[0].running_mean * n for n in (1.0, 2.0)])
+
+    def call(mean):
+        return torch.func.functional_call(block, {"field.0.running_mean": mean}, (X,))
+
+    with torch.no_grad():
+        block(X)
+        found = torch.vmap(call)(means)
+        torch.testing.assert_close(found[0], block(X))
+        torch.testing.assert_close(found[1], call(means[1]))
+
+
+def test_a_copy_of_a_compiled_block_is_no_view_of_it():
+    block = made()
+    block.compile(backend="eager")
+    with torch.no_grad():
+        block(X)
+        for other in (copy.deepcopy(block), ct.refine(block), pickle.loads(pickle.dumps(block))):
+            for parameter in other.parameters():
+                parameter.zero_()
+            assert torch.equal(other(X), X)
+
+
+def test_nothing_keeps_a_block_alive():
+    block = made()
+    with torch.no_grad():
+        block(X)
+    weight = weakref.ref(block.field[2].weight)
+    gc.disable()
+    try:
+        del block
+        assert weight() is None
+    finally:
+        gc.enable()
+
+
+def test_torch_may_exchange_the_parameters():
+    block, other = made(), made()
+    with torch.no_grad():
+        before = block(X)
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        block.load_state_dict(other.state_dict())
+        with torch.no_grad():
+            block(X)
+        block.double()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    with torch.no_grad():
+        torch.testing.assert_close(block(X.double()).float(), before)
+
+
+@pytest.mark.parametrize("steps", [3, 4])
+def test_spectral_norm_reads_vectors_of_unit_length(steps, without_graph):
+    torch.manual_seed(0)
+    field = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))
+    block = scrambled(ct.ODEBlock(field, ct.PiecewiseConstant(3), ct.Euler(steps=steps))).eval()
+    x = torch.randn(2, 4)
+    with without_graph():
+        outputs = [block(x) for _ in range(2)]
+    assert torch.equal(*outputs)
+    torch.testing.assert_close(outputs[0].clone(), block(x).detach())
 
 
 def test_both_ways_without_a_graph_may_alternate():

@@ -8,6 +8,7 @@ from torch import nn
 
 import continua as ct
 from continua.models import AdaptiveDepth
+from continua.models._depth import _PerSample
 
 
 class Scale(nn.Module):
@@ -177,3 +178,28 @@ def test_the_block_is_not_copied_for_a_call(monkeypatch):
         Scale, "__deepcopy__", lambda self, memo: pytest.fail("copied"), raising=False
     )
     model(inputs())
+
+
+def test_fields_inside_fields_are_resolved_too():
+    warped = ct.Warped(nn.Linear(2, 2), ct.Fourier(5))
+    plain, nested = (
+        _PerSample(ct.ODEBlock(field), (), 2.0)
+        for field in (warped, ct.DataControl(ct.Warped(nn.Linear(4, 2), ct.Fourier(5))))
+    )
+    assert nested.depth_frequency == plain.depth_frequency > 0
+    assert nested.points_on(0.5, 1e-6) == plain.points_on(0.5, 1e-6) > 1
+
+
+def test_another_mode_before_the_backward_pass_is_refused():
+    field = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).double()
+    block = ct.ODEBlock(field, solver=ct.RK4(steps=4), gradient=ct.Checkpoint())
+    model = AdaptiveDepth(block, First(), positive=None)
+    loss = model(inputs()).sum()
+    model.eval()
+    with pytest.raises(ct.SolveError, match="training mode of the field changed"):
+        loss.backward()
+
+
+def test_no_samples_go_nowhere():
+    model = AdaptiveDepth(ct.ODEBlock(Scale(), solver=ct.RK4(steps=2)), First(), positive=None)
+    assert model(inputs()[:0]).shape == (0, 2)

@@ -186,7 +186,7 @@ def test_learning_rate_rises_and_falls_over_the_whole_training():
     top = rates.index(max(rates))
     assert rates[0] == 0
     assert rates[-1] == pytest.approx(0, abs=1e-12)
-    assert rates[top] == pytest.approx(_demo.LEARNING_RATE)
+    assert rates[top] == pytest.approx(_demo_training.LEARNING_RATE)
     assert rates[: top + 1] == sorted(rates[: top + 1])
     assert rates[top:] == sorted(rates[top:], reverse=True)
 
@@ -202,12 +202,12 @@ def test_augmentation_moves_most_images_a_little():
     image[:, :, 3:5, 3:5] = 1.0
     moved = _demo_training.augmented(image, torch.Generator().manual_seed(0))
     same = (moved == image).all((1, 2, 3))
-    assert same.float().mean().item() == pytest.approx(1 - _demo.WARPED, abs=0.05)
+    assert same.float().mean().item() == pytest.approx(1 - _demo_training.WARPED, abs=0.05)
     moved = moved[~same, 0]
     assert (moved >= 0).all()
     assert (moved <= 1).all()
     grid = torch.arange(8) - 3.5
     for axis in (1, 2):
         centre = (moved.sum(axis) * grid).sum(1) / moved.sum((1, 2))
-        assert centre.abs().max() < _demo.SHIFT + 0.5
-        assert centre.std().item() == pytest.approx(_demo.SHIFT / math.sqrt(3), rel=0.2)
+        assert centre.abs().max() < _demo_training.SHIFT + 0.5
+        assert centre.std().item() == pytest.approx(_demo_training.SHIFT / math.sqrt(3), rel=0.2)

@@ -99,7 +99,7 @@ class Basis(ABC):
         enough = self.degree_on(width) // 2 + 1
         if not self.frequency:
             return enough
-        return min(enough, gauss_points(self._phase(width, error), error))
+        return gauss_points(self._phase(width, error), error, enough)
 
     def _phase(self, width: float, error: float) -> float:
         """The radians of a wave that is as hard to integrate over a cell of this width."""
@@ -197,7 +197,7 @@ def equispaced(count: int) -> tuple[float, ...]:
     return tuple(i / (count - 1) for i in range(count))
 
 
-def gauss_points(phase: float, error: float) -> int:
+def gauss_points(phase: float, error: float, most: int = 10_000) -> int:
     r"""The fewest Gauss points that integrate a wave of so many radians over a cell.
 
     The error of n points is at most
@@ -209,15 +209,16 @@ def gauss_points(phase: float, error: float) -> int:
     Args:
         phase: a.
         error: that is allowed.
+        most: how many are known to be enough.
 
     Example:
         >>> gauss_points(1.0, 1e-6), gauss_points(10.0, 1e-6)
         (3, 8)
     """
-    if phase <= 0:
+    if phase <= 0 or error >= 1:
         return 1
     n, bound = 0, 2.0
-    while bound > 2 * error:
+    while bound > 2 * error and n < most:
         n += 1
         # The ratio of the bound for n points to that for n - 1.
         bound *= n * phase * phase / (8 * (2 * n + 1) * (2 * n - 1) ** 2)

@@ -20,7 +20,7 @@ import continua as ct
 
 from ._alone import ALONE
 from ._environments import PEERS, interpreter
-from ._measure import Row, compare
+from ._measure import OURS, Row, compare
 from ._problems import problems
 from ._workers import Worker, WorkerError
 
@@ -76,6 +76,11 @@ class Bench:
     date: str
     options: dict[str, Any]
     rows: list[Row] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """Whether our own side could not solve a row."""
+        return any(row.missing.startswith(OURS) for row in self.rows)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON holds it."""

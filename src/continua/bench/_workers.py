@@ -49,6 +49,7 @@ class Worker:
         self.side, self.threads = side, threads
         self.version = ""
         self._python, self._patience = os.fspath(python), patience
+        self._lost: WorkerError | None = None  # why its process is no more
         # A file, because a pipe that nobody reads stops who writes to it when it is full.
         self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = self._started()
@@ -93,7 +94,7 @@ class Worker:
             self._end()  # closes its pipes
             self._complaints.seek(0)
             self._complaints.truncate()
-            self._process = self._started()
+            self._process, self._lost = self._started(), None
         answer = self._ask({"do": "prepare", "problem": str(problem), "threads": self.threads})
         self.version = answer["version"]
         return answer
@@ -113,6 +114,8 @@ class Worker:
         return seconds
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._lost is not None:
+            raise self._lost
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -132,11 +135,13 @@ class Worker:
             line = ""
         finally:
             clock.cancel()
-        if not line and late.is_set():
+        if late.is_set():
             process.wait()
-            raise WorkerError(f"no answer in {self._patience:g} s")
-        if not line:
-            raise WorkerError(self._last_words())
+            self._lost = WorkerError(f"no answer in {self._patience:g} s")
+            raise self._lost
+        if not line.endswith("\n"):  # it ended in the middle of one
+            self._lost = WorkerError(self._last_words())
+            raise self._lost
         answer: dict[str, Any] = json.loads(line)
         for why in ("unsupported", "failed"):
             if why in answer:

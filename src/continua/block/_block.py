@@ -21,10 +21,8 @@ from continua.field import (
     autocasting,
     copied,
     expand,
-    held,
     put,
     real,
-    slot,
     tensor,
     values_at,
 )
@@ -307,7 +305,8 @@ class ODEBlock(nn.Module):
 
     def _weight(self) -> Tensor | None:
         """The first of the field's weights."""
-        return next(self.field.parameters(), None) if self._first is None else held(*self._first)
+        name = next(iter(self.expansion.weights), None)
+        return next(self.field.parameters(), None) if name is None else tensor(self.field, name)
 
     def _place(self) -> None:
         """Lay the plan out as buffers in the weights' precision and on their device.
@@ -315,8 +314,6 @@ class ODEBlock(nn.Module):
         The exact plan stays apart in float64: a trip through half precision costs nothing.
         """
         self._serving: Serving | None = None
-        first = next(iter(self.expansion.weights), None)
-        self._first = None if first is None else slot(self.field, first)
         self._dtypes = {basis: self._dtype_of(basis) for basis in self.expansion.bases.values()}
         for name in [name for name in self._buffers if name.startswith(PREFIX)]:
             del self._buffers[name]
@@ -340,20 +337,25 @@ class ODEBlock(nn.Module):
         ):
             return None
         serving = self._serving
-        if serving is not None and serving.plan is plan and serving.holds():
+        if serving is not None and serving.holds(self.field, plan):
             return serving
         self._serving = None
         solver = self.solver
         if (
             isinstance(solver, RungeKutta)
             and not isinstance(self.field, Field)
-            and may_serve(self.field, plan)
+            and may_serve(self.field, self.expansion, plan)
         ):
             self._serving = Serving(self.field, self.expansion, plan, solver, self.span)
         return self._serving
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_serving": None}  # a copy of the block has tensors of its own
+        own: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
+        return {**own, "_serving": None}  # a copy has tensors of its own
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self._serving = None  # torch may exchange tensors only if nobody else holds them
+        super()._load_from_state_dict(*args, **kwargs)
 
     def _plan_tensors(self) -> dict[str, Tensor | None]:
         buffers = self._buffers.items()
@@ -374,6 +376,7 @@ class ODEBlock(nn.Module):
         return self._exact.holding(self._plan_tensors())
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self._serving = None
         super()._apply(by_rows(fn), recurse)  # type: ignore[no-untyped-call]
         self._place()
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from continua.field import Binding, Expansion
+from continua.field import Binding, Expansion, tensor
 from continua.solve import RungeKutta, Span
 
 from ._first import first_call
@@ -15,10 +15,10 @@ from ._plan import Plan
 class Serving:
     """The solve on a fixed grid whose evaluations pick coefficients, as those of buckets do.
 
-    Weights are views of the coefficients, made once: they see whatever becomes of those, and
+    Weights are views of the coefficients, made once: they see whatever is written to those, and
     making them for every call costs as much as a small field does. State is copied, since a
     module may write to it, and copied anew for every call. Nothing that depends on values is
-    kept, so that nothing can be out of date.
+    kept; `holds` tells whether modules, tensors and their memory are still the same.
 
     Args:
         module: the expanded module.
@@ -32,15 +32,22 @@ class Serving:
         self, module: nn.Module, expansion: Expansion, plan: Plan, solver: RungeKutta, span: Span
     ):
         assert solver.steps is not None
-        self.plan, self._solver, self._h = plan, solver, (span[1] - span[0]) / solver.steps
+        self._module, self._plan, self._solver = module, plan, solver
+        self._terms = solver.terms((span[1] - span[0]) / solver.steps)
         self._inference = torch.is_inference_mode_enabled()  # its tensors serve nowhere else
         with Binding(module, expansion, update=False) as binding:
             frame = self._frame = binding.frame(plan.samplings, plan.points)
             maps = frame.maps((), {})
+        self._binding = binding
+        self._tree = [
+            (parent._modules, key, child)
+            for parent in module.modules()
+            for key, child in parent._modules.items()
+        ]
         name = type(module).__name__
         self._maps = [lambda z: first_call(name, lambda: frame.call(0, z), z, None), *maps[1:]]
         self._places = [
-            (registry, key, binding.originals[name], binding.originals[name].data_ptr())
+            (registry, key, binding.originals[name], _memory(binding.originals[name]))
             for name, places in binding.slots.items()
             for registry, key in places
         ]
@@ -50,10 +57,15 @@ class Serving:
             for basis in [expansion.state[name]]
         ]
 
-    def holds(self) -> bool:
-        """Whether the module still has the tensors, in the same memory, that this was made of."""
-        for registry, key, value, address in self._places:
-            if registry.get(key) is not value or value.data_ptr() != address:
+    def holds(self, module: nn.Module, plan: Plan) -> bool:
+        """Whether this is still made of these, and of the same tensors in the same memory."""
+        if module is not self._module or plan is not self._plan:
+            return False
+        for modules, key, child in self._tree:
+            if modules.get(key) is not child:
+                return False
+        for registry, key, value, memory in self._places:
+            if registry.get(key) is not value or _memory(value) != memory:
                 return False
         return self._inference == torch.is_inference_mode_enabled()
 
@@ -68,17 +80,28 @@ class Serving:
                 copy.copy_(stack)
         try:
             self._frame.show()
-            return self._solver.march(self._maps, z, self._h)
+            return self._solver.march(self._maps, z, self._terms)
         finally:
+            self._binding.shown = None
             for registry, key, value, _ in self._places:
                 registry[key] = value
 
 
-def may_serve(module: nn.Module, plan: Plan) -> bool:
-    """Whether every weight is a view of its coefficients, and the module's own.
+def may_serve(module: nn.Module, expansion: Expansion, plan: Plan) -> bool:
+    """Whether every weight is a view of its coefficients, and every tensor the module's own.
 
-    Tensors that `torch.func` lends to a module for one call are not parameters.
+    What `torch.func` lends to a module for one call is no parameter, or is wrapped.
     """
-    return all(sampling.rows is None for sampling in plan.samplings.values()) and all(
-        type(parameter) is nn.Parameter for parameter in module.parameters()
+    return (
+        all(sampling.rows is None for sampling in plan.samplings.values())
+        and all(type(parameter) is nn.Parameter for parameter in module.parameters())
+        and not any(
+            torch._C._functorch.is_functorch_wrapped_tensor(tensor(module, name))
+            for name in (*expansion.bases, *expansion.carried)
+        )
     )
+
+
+def _memory(value: Tensor) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Where and how a tensor lies."""
+    return value.data_ptr(), value.shape, value.stride()

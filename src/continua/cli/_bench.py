@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ._words import DONE
+from ._words import DONE, FAILED
 
 if TYPE_CHECKING:
     from continua.bench import BenchOptions
@@ -27,7 +27,7 @@ def bench(options: BenchOptions, json: bool) -> int:
     written = write_report(found, folder)
     if json:
         print(json_format.dumps(found.as_dict()))
-        return DONE
-    print(as_text(found))
-    print("Written: " + ", ".join(map(str, written)))
-    return DONE
+    else:
+        print(as_text(found))
+        print("Written: " + ", ".join(map(str, written)))
+    return FAILED if found.failed else DONE

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 DONE = 0
+#: something was measured and found wrong
+FAILED = 1
 
 
 def percent(share: float) -> str:

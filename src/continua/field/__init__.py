@@ -11,7 +11,7 @@ from ._order import HigherOrder, SelectiveSecondOrder
 from ._path import Path
 from ._patterns import choose, listed
 from ._sampling import Sampling, autocasting, contract
-from ._tensors import copied, held, put, real, slot, tensor
+from ._tensors import copied, put, real, tensor
 from ._warp import Warped
 from ._weights import GivenWeights
 
@@ -39,12 +39,10 @@ __all__ = [
     "copied",
     "evaluated",
     "expand",
-    "held",
     "listed",
     "non_negative",
     "put",
     "real",
-    "slot",
     "tensor",
     "values_at",
 ]

@@ -141,7 +141,8 @@ class AdaptiveDepth(nn.Module):
             )
         names = [*block.expansion.weights, *block.expansion.state]
         stacks = [tensor(block.field, name) for name in names]
-        field = _PerSample(block, names, float(depths.detach().max()))
+        deepest = float(depths.detach().max()) if len(depths) else 0.0
+        field = _PerSample(block, names, deepest)
         inner = ODEBlock(field, Constant(), block.solver, block.gradient)
         seen = x if control is None else control
         return inner.solve(x, depths, *stacks, save_at=save_at, control=seen)
@@ -162,7 +163,8 @@ class _PerSample(Field):
 
     def __init__(self, block: ODEBlock, names: Sequence[str], deepest: float):
         super().__init__()
-        self._rate = deepest / abs(block.span[1] - block.span[0])
+        self._deepest, self._width = deepest, abs(block.span[1] - block.span[0])
+        self._modes = _modes(block)
         self._hidden = _Hidden(block, tuple(names))
         bases = block.expansion.bases
         self._varies = isinstance(block.field, Field) or any(
@@ -171,28 +173,37 @@ class _PerSample(Field):
 
     @property
     def depth_frequency(self) -> float:
-        block = self._hidden.block
-        trained = [
-            b for n, b in block.expansion.weights.items() if tensor(block.field, n).requires_grad
-        ]
-        own = block.field.depth_frequency if isinstance(block.field, Field) else 0.0
-        width = abs(block.span[1] - block.span[0])
-        return self._rate * (max((b.frequency for b in trained), default=0.0) + width * own)
+        weights = self._hidden.block.expansion.weights.items()
+        module = self._hidden.block.field
+        trained = [basis for name, basis in weights if tensor(module, name).requires_grad]
+        own = max((field.depth_frequency for field in self._fields), default=0.0)
+        fastest = max((basis.frequency for basis in trained), default=0.0)
+        return self._deepest * (fastest / self._width + own)
 
     def points_on(self, width: float, error: float) -> int:
-        block = self._hidden.block
-        bases = block.expansion.weights.values()
-        own = 1
-        if isinstance(block.field, Field):
-            own = block.field.points_on(
-                self._rate * width * abs(block.span[1] - block.span[0]), error
-            )
-        return own - 1 + max((b.points_on(self._rate * width, error) for b in bases), default=1)
+        reach = self._deepest * width
+        bases = self._hidden.block.expansion.weights.values()
+        own = max((field.points_on(reach, error) for field in self._fields), default=1)
+        # Products of functions of depth: their degrees add.
+        return own - 1 + max((b.points_on(reach / self._width, error) for b in bases), default=1)
+
+    @property
+    def _fields(self) -> list[Field]:
+        """The field of the block, and those that it is made of."""
+        module = self._hidden.block.field
+        if not isinstance(module, Field):
+            return []
+        return [part for part in module.modules() if isinstance(part, Field)]
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         depth: Tensor = args[0]
         stacks = args[1:]
         block, names = self._hidden.block, self._hidden.names
+        if self._modes != _modes(block):
+            raise SolveError(
+                "training mode of the field changed between the forward pass and the backward "
+                "pass that evaluates it again; call backward first"
+            )
         low, high = sorted(block.span)
         slope: Tensor
         if not self._varies:
@@ -237,6 +248,11 @@ class _Hidden:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Hidden:
         return self
+
+
+def _modes(block: ODEBlock) -> tuple[bool, ...]:
+    """Which parts of the field are training."""
+    return tuple(module.training for module in block.field.modules())
 
 
 class _Call(nn.Module):

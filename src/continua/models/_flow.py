@@ -290,9 +290,10 @@ class ContinuousFlow(nn.Module):
         if bool(bad.any()):
             first = int(bad.nonzero()[0, 0])
             raise SolveError(
-                f"the flow reaches sample {first} only to a distance of {float(off[first]):.3g} "
-                f"({int(bad.sum())} of {len(x)} samples): its map is not invertible there, or too "
-                "steep for Newton's method; train with smaller steps, or use context='given'"
+                f"the flow reaches sample {first} only to a relative distance of "
+                f"{float(off[first]):.3g} ({int(bad.sum())} of {len(x)} samples): its map is not "
+                "invertible there, or too steep for Newton's method; train with smaller steps, or "
+                "use context='given'"
             )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from continua._errors import ArgumentError
 
-from ._dynamics import Dynamics, Span, Stage, State, Terms, combine
+from ._dynamics import Dynamics, Span, Stage, State, combine
 from ._runge_kutta import RungeKutta, checked_steps, within
 from ._solution import Failure, Stats, Status, Trajectory
 from ._step import Observer, Step, further_stages, sides, stages_between
@@ -65,7 +65,6 @@ class Pair(RungeKutta):
     ):
         self.steps = None if steps is None else checked_steps(steps)
         self._known: dict[Span, tuple[Stage, ...]] = {}
-        self._scaled: dict[float, tuple[list[Terms], Terms]] = {}
         for name, value in (("rtol", rtol), ("atol", atol), ("max_step", max_step)):
             if not isinstance(value, int | float) or not value > 0:
                 raise ArgumentError(f"{name} is a positive number, not {value!r}")

@@ -89,7 +89,6 @@ class RungeKutta(Solver):
     def __init__(self, steps: int):
         self.steps = checked_steps(steps)
         self._known: dict[Span, tuple[Stage, ...]] = {}  # working out exact depths takes time
-        self._scaled: dict[float, tuple[list[Terms], Terms]] = {}
 
     def config(self) -> dict[str, Any]:
         return {"type": type(self).__name__, "steps": self.steps}
@@ -151,7 +150,7 @@ class RungeKutta(Solver):
             if maps is not None:
                 dynamics.accept()
                 h = (span[1] - span[0]) / taken
-                return Trajectory((self.march(maps, z[0], h),), [], self._stats(h))
+                return Trajectory((self.march(maps, z[0], self.terms(h)),), [], self._stats(h))
         evaluate = dynamics.on_grid(lambda: self.stages(span))
         dynamics.accept()
         h = (span[1] - span[0]) / taken
@@ -177,30 +176,27 @@ class RungeKutta(Solver):
                     observe(made)
         return Trajectory(z, saved, stats)
 
-    def march(self, maps: Sequence[Map], z: Tensor, h: float) -> Tensor:
+    def march(self, maps: Sequence[Map], z: Tensor, terms: tuple[list[Terms], Terms]) -> Tensor:
         """The state after all steps of the fixed grid.
 
         Args:
             maps: the field at every stage.
             z: the state at the start.
-            h: the signed length of a step.
+            terms: of a step of this length.
         """
-        inner, update = self._terms(h)
+        inner, update = terms
         remaining = iter(maps)
         for f in remaining:
             ks = [f(z)]
-            for terms in inner:
-                ks.append(next(remaining)(total(z, ks, terms)))
+            for row in inner:
+                ks.append(next(remaining)(total(z, ks, row)))
             z = total(z, ks, update)
         return z
 
-    def _terms(self, h: float) -> tuple[list[Terms], Terms]:
-        """What each inner stage adds to the state, and what a step does."""
-        if h not in self._scaled:
-            rows, weights = scaled(self.tableau, h)
-            inner = [nonzero(row) for row in rows[1 : self.tableau.stages]]
-            self._scaled = {h: (inner, nonzero(weights))}
-        return self._scaled[h]
+    def terms(self, h: float) -> tuple[list[Terms], Terms]:
+        """What each inner stage adds to the state, and what a step does, for this signed length."""
+        rows, weights = scaled(self.tableau, h)
+        return [nonzero(row) for row in rows[1 : self.tableau.stages]], nonzero(weights)
 
     def _stats(self, h: float) -> Stats:
         taken = self._fixed()

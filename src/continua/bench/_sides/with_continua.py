@@ -1,4 +1,4 @@
-"""continua, as its users write it."""
+"""continua: blocks of the same fields that the other sides have."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ LABELS = {
     "plane": "plane, constant weights, linear",
     "plane-nanode": "plane, weights of depth, linear",
     "augmented": "line with a zero beside it, constant weights, linear",
+    "augmented-nanode": "line with a zero beside it, weights of depth, linear",
 }
 
 
@@ -109,6 +110,7 @@ def models() -> dict[str, tuple[Crossing, Tensor]]:
         "plane": (Crossing(ct.ODEBlock(linear(), solver=solver)), disk()),
         "plane-nanode": (Crossing(ct.ODEBlock(linear(), BASIS, solver)), disk()),
         "augmented": (Crossing(ct.ODEBlock(linear(), solver=solver), zeros=1), line()),
+        "augmented-nanode": (Crossing(ct.ODEBlock(linear(), BASIS, solver), zeros=1), line()),
     }
 
 
@@ -129,7 +131,7 @@ class Crossings(Study):
                 return model.error(x)
 
             train_steps(
-                model, loss, STEPS[here.scale], name=LABELS[name], rate=0.1, anneal=True,
+                model, loss, STEPS[here.scale], name=LABELS[name], rate=0.03, anneal=True,
                 watch=here.watch,
             )  # fmt: skip
             with torch.no_grad():
@@ -154,7 +156,7 @@ def sentences(facts: dict[str, Any]) -> list[str]:
     low = facts["lowest_on_a_line"]
     measured = {name: facts[name] for name in ("line", "line-nanode")}
     kept = all(error >= low * (1 - 1e-4) for error in measured.values())
-    higher = ("plane", "plane-nanode", "augmented")
+    higher = ("plane", "plane-nanode", "augmented", "augmented-nanode")
     solved = [name for name in higher if facts[name] < 1e-2 * low]
     reached = " and ".join(f"{LABELS[name]} ({facts[name]:.1g})" for name in solved) or "none"
     if left := [f"{LABELS[name]} ({facts[name]:.2g})" for name in higher if name not in solved]:
