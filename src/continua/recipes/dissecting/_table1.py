@@ -286,7 +286,7 @@ STUDIES = (
     Augmentations(
         "dissecting/table1-mnist",
         "Vanilla, 0-augmented, input-layer and second-order flows on MNIST",
-        {"smoke": "seconds", "laptop": "half an hour on two cores", "full": "days; use a GPU"},
+        {"smoke": "seconds", "laptop": "an hour on two cores", "full": "days; use a GPU"},
         mnist,
         48,
         {
@@ -297,7 +297,7 @@ STUDIES = (
     Augmentations(
         "dissecting/table1-cifar",
         "Vanilla, 0-augmented, input-layer and second-order flows on CIFAR-10",
-        {"smoke": "seconds", "laptop": "half an hour on two cores", "full": "days; use a GPU"},
+        {"smoke": "seconds", "laptop": "an hour on two cores", "full": "days; use a GPU"},
         cifar10,
         62,
         {
