@@ -11,7 +11,7 @@ import continua as ct
 from continua import cli
 from continua.bench import BenchOptions, Row, as_text, run_bench, write_report
 from continua.bench._environments import Peer, interpreter
-from continua.bench._measure import _rounds, compare, quartiles
+from continua.bench._measure import OURS, _rounds, compare, quartiles
 from continua.bench._problems import problems
 from continua.bench._reference import errors, reference
 from continua.bench._sides.protocol import Outcome, Problem
@@ -178,6 +178,16 @@ def test_what_a_reader_sees(tmp_path):
     first = json.loads((tmp_path / "bench.json").read_text())["rows"][0]
     wanted = {"row", "peer", "ratio", "low", "high", "state_error", "gradient_error"}
     assert wanted <= first.keys()
+
+
+@pytest.mark.parametrize(("missing", "code"), [("it has no RK4", 0), (f"{OURS}: shape", 1)])
+def test_the_exit_code_tells_of_our_own_failures(missing, code, tmp_path, monkeypatch, capsys):
+    asked = {"suite": "quick", "rounds": 5, "threads": 1, "seed": 0}
+    rows = [Row("fixed-small", "loop", missing=missing)]
+    bench = Bench("2 cores", {"continua": "1"}, "2026-01-01", asked, rows)
+    monkeypatch.setattr("continua.bench.run_bench", lambda *_: bench)
+    assert cli.run(["bench", "--run-dir", str(tmp_path), "--json"]) == code
+    assert json.loads(capsys.readouterr().out)["rows"][0]["missing"] == missing
 
 
 def test_the_whole_of_it_beside_a_loop():
