@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 import continua as ct
 from continua.basis import FAMILIES
@@ -195,3 +196,15 @@ def test_under_function_transforms():
     torch.testing.assert_close(jacobian, torch.func.jacfwd(block)(x[0]))
     _, tangent = torch.func.jvp(block, (x[0],), (torch.ones_like(x[0]),))
     torch.testing.assert_close(tangent, jacobian.sum(1))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_same_call_is_compiled_once(training):
+    torch._dynamo.reset()
+    block = ct.ODEBlock(conv_unit(), ct.PiecewiseConstant(2), ct.RK4(steps=2)).train(training)
+    counter = CompileCounter()
+    compiled = torch.compile(block, backend=counter)
+    with torch.set_grad_enabled(training):
+        for _ in range(3):
+            compiled(torch.randn(2, 4, 5, 5))
+    assert counter.frame_count == 1
