@@ -113,6 +113,7 @@ def test_the_crossing_sentence_follows_the_numbers():
     facts = {
         "rotation_error": 1e-8, "lowest_on_a_line": 0.34, "line": 0.35, "line-nanode": 0.341,
         "plane": 1e-5, "plane-nanode": 1e-5, "augmented": 0.2,
+        "augmented-nanode": 1e-6,
     }  # fmt: skip
     said = " ".join(sentences(facts))
     assert "neither below it" in said
