@@ -121,11 +121,11 @@ def test_a_peer_that_dies_while_it_is_measured_loses_its_row_alone(made_up):
     made_up("steady", "print('{\"seconds\": [1.0]}', flush=True)")
     made_up("mortal", "print('{\"seconds\": [1.0]}', flush=True); sys.exit(3)")
     with Worker("steady") as ours, Worker("steady") as peer, Worker("mortal") as mortal:
-        found = dict(_rounds(ours, {"peer": peer, "mortal": mortal}, 3))
+        found = _rounds(ours, {"peer": peer, "mortal": mortal}, 3)
     assert found["peer"] == [(1.0, 1.0)] * 3
     assert "ended with 3" in str(found["mortal"])
     with Worker("mortal") as ours, Worker("steady") as peer:
-        assert str(dict(_rounds(ours, {"peer": peer}, 3))["peer"]).startswith("our own side fails")
+        assert str(_rounds(ours, {"peer": peer}, 3)["peer"]).startswith("our own side fails")
 
 
 def test_a_peer_that_is_missing_stands_in_the_table(tmp_path):

@@ -137,3 +137,7 @@ def assert_same(one: Path, other: Path) -> None:
         found["about"]["training"].pop("checkpoint_minutes")
     assert state == other_state
     assert best == other_best
+
+
+def parameters(model: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])

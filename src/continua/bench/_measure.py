@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,9 @@ STATE_TOLERANCES = 100.0
 GRADIENT_TOLERANCES = 1000.0
 
 OURS = "our own side fails"
+
+#: seconds of ours and theirs, round by round
+Times = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,8 @@ def compare(
         except WorkerError as error:
             sides.pop(name, None)
             rows.append(Row(problem.row, name, missing=str(error)))
-    for name, times in _rounds(mine.worker, {n: s.worker for n, s in sides.items()}, rounds):
+    measured = _rounds(mine.worker, {n: s.worker for n, s in sides.items()}, rounds)
+    for name, times in measured.items():
         if isinstance(times, WorkerError):
             rows.append(Row(problem.row, name, missing=str(times)))
         else:
@@ -141,13 +145,13 @@ def _require_same(problem: Problem, found: Errors) -> None:
             raise WorkerError(f"it solves another problem: its {what} is off by {error:.0e}")
 
 
-Times = list[tuple[float, float]]
-
-
 def _rounds(
     ours: Worker, peers: Mapping[str, Worker], rounds: int
-) -> Iterable[tuple[str, Times | WorkerError]]:
-    """Seconds of ours and theirs in each round; ours is measured anew for each peer."""
+) -> dict[str, Times | WorkerError]:
+    """Seconds of ours and theirs in each round, or why a peer was lost on the way.
+
+    Ours is measured anew for each peer.
+    """
     repeats: dict[str, int] = {}
 
     def turn(worker: Worker) -> float:
@@ -177,7 +181,7 @@ def _rounds(
                 lost[name] = error
             else:
                 times[name].append((mine, theirs))
-    return (times | lost).items()
+    return {**times, **lost}
 
 
 def _row(

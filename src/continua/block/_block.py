@@ -14,7 +14,6 @@ from continua.basis import Basis, Constant, Side
 from continua.field import (
     BasisChoice,
     Expansion,
-    Field,
     Init,
     Path,
     Sampling,
@@ -55,8 +54,9 @@ from ._checks import (
     with_finite_end,
 )
 from ._dynamics import BlockDynamics, RunningCost
+from ._ends import solution, with_end
 from ._plan import Plan, Stretch
-from ._serving import Serving, may_serve
+from ._serving import Serving
 
 #: of the names of the buffers that hold the plan
 PREFIX = "_plan_"
@@ -211,31 +211,13 @@ class ODEBlock(nn.Module):
         dynamics = self._dynamics(
             leaves[0], seen, structure, args, kwargs, plan, running_cost, used
         )
-        leaves = self._with_end(dynamics, leaves, ends, values, at_end=False)
+        leaves = with_end(dynamics, leaves, ends, values, at_end=False)
         trajectory = self._run(dynamics, leaves, values, where, used)
         trajectory = with_finite_end(trajectory, values[1])
         if trajectory.status is not Status.SUCCESS and raise_on_failure:
             raise SolveError(explain(trajectory, used))
-        final = self._with_end(dynamics, trajectory.final, ends, values, at_end=True)
-        count = len(leaves) - (running_cost is not None)
-        saved = [state[:count] for state in trajectory.saved]
-        if final is not trajectory.final and where and where[-1] == values[1] and saved:
-            saved[-1] = final[:count]
-        stacked = [
-            torch.stack([state[i] for state in saved])
-            if saved
-            else leaves[i].new_empty(0, *leaves[i].shape)
-            for i in range(count)
-        ]
-        return Solution(
-            s=torch.tensor(where[: len(saved)], dtype=torch.float64, device=leaves[0].device),
-            z=stacked[0] if structure is None else unflat(stacked, structure),
-            final=final[0] if structure is None else unflat(final[:count], structure),
-            cost=final[-1] if running_cost is not None else None,
-            stats=trajectory.stats,
-            status=trajectory.status,
-            failure=trajectory.failure,
-        )
+        final = with_end(dynamics, trajectory.final, ends, values, at_end=True)
+        return solution(trajectory, final, where, values[1], structure, running_cost is not None)
 
     def at(self, s: float, side: Side = "right") -> nn.Module:
         """The plain module at one depth, its tensors detached copies.
@@ -336,17 +318,8 @@ class ODEBlock(nn.Module):
             or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
         ):
             return None
-        serving = self._serving
-        if serving is not None and serving.holds(self.field, plan):
-            return serving
-        self._serving = None
-        solver = self.solver
-        if (
-            isinstance(solver, RungeKutta)
-            and not isinstance(self.field, Field)
-            and may_serve(self.field, self.expansion, plan)
-        ):
-            self._serving = Serving(self.field, self.expansion, plan, solver, self.span)
+        if self._serving is None or not self._serving.holds(self.field, plan):
+            self._serving = Serving.of(self.field, self.expansion, plan, self.solver, self.span)
         return self._serving
 
     def __getstate__(self) -> dict[str, Any]:
@@ -433,32 +406,6 @@ class ODEBlock(nn.Module):
             z = tuple(leaf.float() if leaf.dtype in half else leaf for leaf in z)
         self.gradient.check(solver, dynamics)
         return self.gradient.solve(solver, dynamics, z, span, save_at)
-
-    def _with_end(
-        self,
-        dynamics: BlockDynamics,
-        z: State,
-        ends: tuple[float | Tensor, float | Tensor],
-        values: Span,
-        at_end: bool,
-    ) -> State:
-        """The state with the gradient of an end point of the span attached.
-
-        By Leibniz, moving the end by ds moves the state there by f ds, and moving the start
-        moves the state that starts from it by -f ds.
-        """
-        end = ends[int(at_end)]
-        if not (isinstance(end, Tensor) and end.requires_grad):
-            return z
-        stage = Stage(values[int(at_end)], sides(*values)[int(at_end)])
-        with torch.no_grad(), dynamics.again():
-            (evaluate,) = dynamics.read([stage], leaves=False).evaluate
-            slope = evaluate(z)
-        sign = 1.0 if at_end else -1.0
-        moved = (end - end.detach()).to(z[0].device)
-        return tuple(
-            leaf + sign * (moved * k).to(leaf.dtype) for leaf, k in zip(z, slope, strict=True)
-        )
 
     def _field_at(self, x: Any, s: float) -> tuple[dict[str, Tensor], Callable[[Tensor], Tensor]]:
         """The field at one depth as a function of the state, and its weights there as leaves."""

@@ -14,7 +14,17 @@ from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError, ShapeError, SolveError
 from continua.basis import Basis, Point
-from continua.field import Binding, Expansion, Field, Frame, Path, Sampling, real, tensor
+from continua.field import (
+    Binding,
+    Expansion,
+    Field,
+    Frame,
+    Path,
+    Sampling,
+    fields_of,
+    real,
+    tensor,
+)
 from continua.solve import Dynamics, Evaluate, Map, Reading, Stage, State, in_parts
 
 from ._first import first_call
@@ -100,10 +110,7 @@ class BlockDynamics(Dynamics):
 
     @cached_property
     def _fields(self) -> list[Field]:
-        """The field, and those that it is made of."""
-        if not isinstance(self._module, Field):
-            return []
-        return [part for part in self._module.modules() if isinstance(part, Field)]
+        return fields_of(self._module)
 
     def _given(self) -> list[Tensor]:
         """The tensors among input and arguments that want a gradient."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 from torch import Tensor, nn
 
-from continua.field import Binding, Expansion, tensor
-from continua.solve import RungeKutta, Span
+from continua.field import Binding, Expansion, Field, tensor
+from continua.solve import RungeKutta, Solver, Span
 
 from ._first import first_call
 from ._plan import Plan
@@ -23,7 +25,7 @@ class Serving:
     Args:
         module: the expanded module.
         expansion: its record.
-        plan: the grid; `may_serve` tells whether it does here.
+        plan: the grid; `Serving.of` looks whether it does here.
         solver: whose grid it is.
         span: from which depth to which.
     """
@@ -57,6 +59,17 @@ class Serving:
             for basis in [expansion.state[name]]
         ]
 
+    @classmethod
+    def of(
+        cls, module: nn.Module, expansion: Expansion, plan: Plan, solver: Solver, span: Span
+    ) -> Self | None:
+        """The solve, or None where it is not so simple."""
+        if not isinstance(solver, RungeKutta) or isinstance(module, Field):
+            return None
+        if not _own_views(module, expansion, plan):
+            return None
+        return cls(module, expansion, plan, solver, span)
+
     def holds(self, module: nn.Module, plan: Plan) -> bool:
         """Whether this is still made of these, and of the same tensors in the same memory."""
         if module is not self._module or plan is not self._plan:
@@ -87,7 +100,7 @@ class Serving:
                 registry[key] = value
 
 
-def may_serve(module: nn.Module, expansion: Expansion, plan: Plan) -> bool:
+def _own_views(module: nn.Module, expansion: Expansion, plan: Plan) -> bool:
     """Whether every weight is a view of its coefficients, and every tensor the module's own.
 
     What `torch.func` lends to a module for one call is no parameter, or is wrapped.

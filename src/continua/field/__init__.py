@@ -4,7 +4,7 @@ from ._augment import InputLayer, ZeroAugment
 from ._binding import Binding, Frame, values_at
 from ._control import DataControl, DepthConcat, evaluated
 from ._expansion import BasisChoice, Expansion, expand, non_negative
-from ._field import Field
+from ._field import Field, fields_of
 from ._hyper import Hypernetwork
 from ._initial import Init
 from ._order import HigherOrder, SelectiveSecondOrder
@@ -39,6 +39,7 @@ __all__ = [
     "copied",
     "evaluated",
     "expand",
+    "fields_of",
     "listed",
     "non_negative",
     "put",

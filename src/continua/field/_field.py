@@ -46,3 +46,10 @@ class Field(nn.Module, ABC):
             error: that is allowed, relative.
         """
         return 1
+
+
+def fields_of(module: nn.Module) -> list[Field]:
+    """The field, and those that it is made of; none where it is a plain module."""
+    if not isinstance(module, Field):
+        return []
+    return [part for part in module.modules() if isinstance(part, Field)]

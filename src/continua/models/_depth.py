@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from continua._errors import ArgumentError, ModuleError, ShapeError, SolveError
 from continua.basis import Constant
 from continua.block import ODEBlock
-from continua.field import Field, Path, contract, evaluated, tensor
+from continua.field import Field, Path, contract, evaluated, fields_of, tensor
 from continua.solve import Solution
 
 Positive = Literal["softplus", "exp", "absolute"]
@@ -176,24 +176,17 @@ class _PerSample(Field):
         weights = self._hidden.block.expansion.weights.items()
         module = self._hidden.block.field
         trained = [basis for name, basis in weights if tensor(module, name).requires_grad]
-        own = max((field.depth_frequency for field in self._fields), default=0.0)
+        own = max((field.depth_frequency for field in fields_of(module)), default=0.0)
         fastest = max((basis.frequency for basis in trained), default=0.0)
         return self._deepest * (fastest / self._width + own)
 
     def points_on(self, width: float, error: float) -> int:
         reach = self._deepest * width
         bases = self._hidden.block.expansion.weights.values()
-        own = max((field.points_on(reach, error) for field in self._fields), default=1)
+        fields = fields_of(self._hidden.block.field)
+        own = max((field.points_on(reach, error) for field in fields), default=1)
         # Products of functions of depth: their degrees add.
         return own - 1 + max((b.points_on(reach / self._width, error) for b in bases), default=1)
-
-    @property
-    def _fields(self) -> list[Field]:
-        """The field of the block, and those that it is made of."""
-        module = self._hidden.block.field
-        if not isinstance(module, Field):
-            return []
-        return [part for part in module.modules() if isinstance(part, Field)]
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         depth: Tensor = args[0]

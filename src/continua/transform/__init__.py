@@ -1,6 +1,6 @@
 """Verbs: each takes a model that contains ODE blocks and returns a new one, or a report."""
 
-from ._blocks import blocks
+from ._blocks import RECIPE, blocks
 from ._compare import Comparison, Size, TensorChange, compare, size
 from ._compress import compress
 from ._count import Evaluations, count_evaluations
@@ -14,6 +14,7 @@ from ._refine import refine
 from ._unroll import unroll
 
 __all__ = [
+    "RECIPE",
     "Comparison",
     "Evaluations",
     "FunctionalGradient",

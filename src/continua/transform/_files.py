@@ -27,7 +27,7 @@ from continua.field import listed, tensor
 from continua.gradient import Gradient, gradient_from_config
 from continua.solve import Solver, solver_from_config
 
-from ._blocks import blocks
+from ._blocks import RECIPE, blocks
 
 FORMAT = 1
 WEIGHTS = "model.safetensors"
@@ -78,12 +78,12 @@ def save(
     if factory is not None:
         recipe = _recipe(factory, dict(arguments or {}))
     else:
-        if not hasattr(model, "_continua_recipe"):
+        if not hasattr(model, RECIPE):
             raise ArgumentError(
                 f"how to make this {type(model).__name__} again is not known; make it with "
                 "continua.build(factory, ...), or give save the factory and its arguments"
             )
-        recipe = model._continua_recipe  # type: ignore[assignment]
+        recipe = getattr(model, RECIPE)
     weights = save_tensors(_unique_tensors(model), metadata={"format": "pt"})
     config = {
         "format": FORMAT,
@@ -137,7 +137,7 @@ def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> 
 
 
 def _remember(model: nn.Module, recipe: dict[str, Any]) -> None:
-    model._continua_recipe = recipe  # type: ignore[assignment]
+    setattr(model, RECIPE, recipe)
 
 
 def _recipe(factory: Factory, arguments: dict[str, Any]) -> dict[str, Any]:
