@@ -74,3 +74,32 @@ def test_the_adjoint_of_an_integral_loss(gradient):
     found, found_slope = ours(0.5, gradient, 1e-4, cost)
     assert (found - exact).abs().mean() <= 1e-4
     assert abs(found_slope - slope) <= 1e-4 * len(found)
+
+
+@pytest.mark.parametrize(
+    "gradient", [ct.Backprop(), ct.Checkpoint(), ct.Adjoint(), ct.Adjoint("backsolve")], ids=repr
+)
+@pytest.mark.parametrize("solver", [ct.RK4(steps=60), ct.Dopri5(1e-9, 1e-9)], ids=repr)
+@pytest.mark.parametrize("span", [(0.2, 0.9), (0.9, 0.2)], ids=str)
+def test_the_ends_of_the_span_by_finite_differences(span, solver, gradient):
+    """Comparing gradients with each other cannot find a sign that all of them share."""
+    torch.manual_seed(0)
+    block = ct.ODEBlock(nn.Linear(2, 2).double(), ct.Legendre(3), solver, gradient)
+    with torch.no_grad():
+        for parameter in block.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    x = torch.randn(3, 2, dtype=torch.float64)
+
+    def loss(start, end):
+        found = block.solve(x, span=(start, end), running_cost=lambda s, z: z.square().sum(1))
+        return found.final.square().sum() + found.cost.sin().sum()
+
+    ends = [torch.tensor(s, dtype=torch.float64, requires_grad=True) for s in span]
+    by_hand = []
+    for moved in ((1e-5, 0.0), (0.0, 1e-5)):
+        up, down = (
+            loss(*(s + sign * m for s, m in zip(span, moved, strict=True))) for sign in (1, -1)
+        )
+        by_hand.append(float((up - down).detach()) / 2e-5)
+    found = torch.autograd.grad(loss(*ends), ends)
+    assert [float(g) for g in found] == pytest.approx(by_hand, rel=1e-4)

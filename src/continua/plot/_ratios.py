@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from continua._errors import ArgumentError
 
@@ -65,6 +65,7 @@ def ratios(found: Sequence[Ratio]) -> Figure:
         )  # fmt: skip
     ax.axvline(1.0, color=SOURCE, linewidth=1)
     ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_yticks(range(len(names)), names)
