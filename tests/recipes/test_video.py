@@ -132,6 +132,19 @@ def test_bair_trains_from_its_records(tmp_path):
     assert {"psnr", "ssim"} <= result["test"].keys()
 
 
+def test_some_clips_of_bair_are_read_from_an_array(tmp_path):
+    clips = np.random.default_rng(0).integers(0, 256, (8, 12, 16, 16, 3), np.uint8)
+    np.savez(tmp_path / "few.npz", bair=clips, other=np.zeros((3, 2, 4, 4), np.uint8))
+    setup = RECIPES["nanode/bair-svg"].scales["laptop"]
+    dataset = setup.dataset(tmp_path / "few.npz")
+    assert dataset.name == "bair (few.npz)"
+    assert dataset.shape == (3, 16, 16)
+    assert len(dataset.train) + len(dataset.validation) + len(dataset.test) == 8
+    np.savez(tmp_path / "none.npz", kth=clips)
+    with pytest.raises(ct.ArgumentError, match="there is no array 'bair'; there are 'kth'"):
+        setup.dataset(tmp_path / "none.npz")
+
+
 @pytest.mark.parametrize(
     ("changes", "match"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -28,7 +28,8 @@ class VideoSetup(Setup):
         clips: of a pass over moving digits, validation among them.
         test_clips: of the test part of moving digits.
         bounce: of moving digits: reflect, or random.
-        array: the name of one of several arrays, for frames.
+        array: the name of one of several arrays, for frames, or for clips of BAIR in an `.npz`
+            file, where it is `bair` by default.
         conditioning: frames that are given.
         predicted: frames that follow.
         beta: the weight of the divergence.
@@ -65,6 +66,10 @@ class VideoSetup(Setup):
     gradient: Memory = "checkpoint"
 
     def dataset(self, folder: Path | None, progress: Download = None) -> Dataset:
+        if self.data == "bair" and folder is not None and folder.suffix == ".npz":
+            # Some of its clips, for who has no room for all 32 GB.
+            own = replace(self, data="frames", array=self.array or "bair")
+            return replace(own.dataset(folder, progress), name=f"bair ({folder.name})")
         options: dict[str, Any] = {}
         if self.data.startswith("moving-"):
             if self.size is None:

@@ -136,9 +136,9 @@ class Table2(Study):
             show(here, model, task, kind)
             used = (
                 f"{dataset.name}, {dataset.shape[1]}x{dataset.shape[2]}, {setup.conditioning} "
-                f"frames given and {setup.predicted} predicted; {result['test_samples']} clips of "
-                f"the test part, the best of {setup.futures} futures each for PSNR and SSIM; "
-                f"{result['steps']:,} steps of {batch} clips."
+                f"frames given and {setup.predicted} predicted; {len(dataset.train):,} clips to "
+                f"train on, {result['steps']:,} steps of {batch}; {result['test_samples']} clips "
+                f"of the test part, the best of {setup.futures} futures each for PSNR and SSIM."
             )
         head = (
             "model", "-ELBO", "error", "KL, nats", "PSNR, dB", "SSIM", "activations",
