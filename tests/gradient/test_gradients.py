@@ -414,3 +414,20 @@ def test_a_field_that_begins_with_group_norm_in_channels_last():
         found.append([p.grad for p in block.parameters()])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@every_basis
+@pytest.mark.parametrize("solver", [ct.AsynchronousLeapfrog(6), ct.ReversibleHeun(6)], ids=repr)
+def test_undone_steps_give_the_gradient_of_the_steps(basis, solver):
+    """With states saved at ends of steps and between them; no evaluation is done twice."""
+    found = []
+    for gradient in (ct.Backprop(), ct.Reversible()):
+        torch.manual_seed(0)
+        block = scrambled(ct.ODEBlock(mlp(3), basis, solver, gradient=gradient).double())
+        z = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+        solution = block.solve(z, save_at=[0.0, 0.1, 0.25, 0.5, 0.77, 1.0])
+        (solution.final.sum() + (solution.z * torch.randn_like(solution.z)).sum()).backward()
+        found.append([z.grad, *(p.grad for p in block.parameters())])
+    for exact, undone in zip(*found, strict=True):
+        torch.testing.assert_close(undone, exact)
+    assert solution.stats.backward.evaluations <= solution.stats.evaluations

@@ -7,13 +7,16 @@ import torch
 from continua._errors import ArgumentError
 from continua.solve import (
     Dynamics,
-    Evaluate,
+    Probe,
+    Reading,
     ReversibleSolver,
     Solver,
     Span,
+    Stage,
     State,
     Stats,
     Trajectory,
+    combine,
 )
 
 from ._gradient import Gradient, Job, added, leaf, or_zero, vector_jacobian
@@ -54,46 +57,50 @@ class _ReversibleJob(Job):
         )
 
     def backward(self, final: State, saved: list[State], stats: Stats) -> State:
-        solver, n_leaves = self.solver, self.leaves
+        solver, n = self.solver, self.leaves
         h = (self.span[1] - self.span[0]) / solver.steps
         z: State = tuple(self.stored)
-        a: State = (*final, *(torch.zeros_like(x) for x in z[n_leaves:]))
-        first = solver.first(self.span)
+        a: State = (*final, *(torch.zeros_like(x) for x in z[n:]))
         fractions = solver.fractions(self.span, self.save_at)
-        for n in reversed(range(solver.steps)):
-            stages = self.plan[n]
-            with torch.no_grad():
-                undo = self._undoing(n)
-                z = solver.retreat(undo, z, h)
-                stats.evaluations += 1
-            inside = [(x, saved.pop()) for x in reversed(fractions[n])]
-            reading = self.dynamics.read(stages)
-            stats.evaluations += len(stages)
-            with torch.enable_grad():
-                start = leaf(z)
-                end = solver.advance(reading.evaluate, start, h)
-                outputs, along = [end], [a]
-                for x, gradient in inside:
-                    outputs.append(end[:n_leaves] if x >= 1 else solver.within(start, end, h, x))
-                    along.append(gradient)
-            gradients = vector_jacobian(outputs, [*start, *reading.leaves], along)
-            reading.pull(gradients[len(start) :])
-            a = or_zero(gradients[: len(start)], start)
+        known: Probe | None = None
+
+        def probe(stage: Stage, state: State) -> Probe:
+            stats.evaluations += 1
+            return _Probe(self.dynamics.read([stage]), state)
+
+        for step in reversed(range(solver.steps)):
+            inside = [(solver.shares(h, x), saved.pop()) for x in reversed(fractions[step])]
+            for (_, share), gradient in inside:
+                a = _shared(a, gradient, *share)
+            stages = [*self.plan[step], *solver.before(self.span, step)]
+            z, a, known = solver.undo(probe, stages, z, a, h, known)
+            for (share, _), gradient in inside:
+                a = _shared(a, gradient, *share)
             stats.steps += 1
-        reading = self.dynamics.read(first)
-        stats.evaluations += len(first)
-        with torch.enable_grad():
-            start = leaf(z[:n_leaves])
-            extended = solver.begin(reading.evaluate, start)
-        gradients = vector_jacobian([extended], [*start, *reading.leaves], [a])
-        reading.pull(gradients[len(start) :])
-        out = or_zero(gradients[: len(start)], start)
+        out = solver.unbegin(probe, solver.first(self.span)[0], z, a, known)
         for gradient in saved:  # what is left was asked for at the very start
             out = added(out, gradient)
         return out
 
-    def _undoing(self, n: int) -> Sequence[Evaluate]:
-        """The field at the stages that undoing step n needs, in the order `retreat` takes them."""
-        stages = self.plan[n]
-        before = self.solver.before(self.span, n)
-        return self.dynamics.read([*stages, *before], leaves=False).evaluate
+
+class _Probe(Probe):
+    """The field at one stage and state, with the graph that made it."""
+
+    def __init__(self, reading: Reading, state: State):
+        self._reading, self._start = reading, leaf(state)
+        with torch.enable_grad():
+            self._end = reading.evaluate[0](self._start)
+        self.value = tuple(x.detach() for x in self._end)
+
+    def pull(self, gradient: State) -> State:
+        inputs = [*self._start, *self._reading.leaves]
+        found = vector_jacobian([self._end], inputs, [gradient])
+        self._reading.pull(found[len(self._start) :])
+        return or_zero(found[: len(self._start)], self._start)
+
+
+def _shared(a: State, gradient: State, state: float, slope: float) -> State:
+    """A gradient, shared out to the state and the slope of an extended one."""
+    n = len(gradient)
+    first = combine(a[:n], [gradient], [state])
+    return (*first, *a[n:-n], *combine(a[-n:], [gradient], [slope]))

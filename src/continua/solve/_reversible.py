@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any, Protocol, Self
+
+import torch
 
 from ._dynamics import Dynamics, Evaluate, Span, Stage, State, combine
 from ._runge_kutta import Solver, _fractions, checked_steps
 from ._solution import Stats, Trajectory
 from ._step import sides
+
+
+class Probe(Protocol):
+    """The field at one stage and state, with its derivative at hand.
+
+    Attributes:
+        value: of the field.
+    """
+
+    value: State
+
+    def pull(self, gradient: State) -> State:
+        """The gradient of the state from that of the value; that of the weights is gathered."""
+        ...
+
+
+Probing = Callable[[Stage, State], Probe]
 
 
 class ReversibleSolver(Solver):
@@ -50,12 +69,46 @@ class ReversibleSolver(Solver):
         """One step, from the field at the step's own stages and beyond it where it jumps."""
 
     @abstractmethod
-    def retreat(self, evaluate: Sequence[Evaluate], z: State, h: float) -> State:
-        """The inverse of `advance`."""
+    def undo(
+        self,
+        probe: Probing,
+        stages: Sequence[Stage],
+        z: State,
+        a: State,
+        h: float,
+        known: Probe | None,
+    ) -> tuple[State, State, Probe | None]:
+        """The inverse of `advance` and its transpose in one, with no evaluation done twice.
+
+        Args:
+            probe: evaluates the field.
+            stages: of the step, and those `before` it.
+            z: the extended state at the end of the step.
+            a: its gradient.
+            h: the step.
+            known: what undoing the step after this one returned.
+
+        Returns:
+            The extended state at the start, its gradient, and the field there if it was needed.
+        """
 
     @abstractmethod
-    def within(self, z: State, end: State, h: float, fraction: float) -> State:
-        """The state at a fraction of a step, from the extended states at its ends."""
+    def unbegin(
+        self, probe: Probing, stage: Stage, z: State, a: State, known: Probe | None
+    ) -> State:
+        """The transpose of `begin`: the gradient of the state at the start."""
+
+    @staticmethod
+    def shares(h: float, fraction: float) -> tuple[tuple[float, float], tuple[float, float]]:
+        """What the state at a fraction of a step is made of.
+
+        The weights of the state and of the slope at the start of the step, and at its end. The
+        slope is the last part of an extended state, the state itself the first.
+        """
+        if fraction >= 1:
+            return (0.0, 0.0), (1.0, 0.0)
+        half = h * fraction * fraction / 2
+        return (1.0, h * fraction - half), (0.0, half)
 
     @abstractmethod
     def _inside(self, start: Fraction, end: Fraction) -> list[Stage]:
@@ -123,8 +176,7 @@ class ReversibleSolver(Solver):
             extended = self.advance(every[at : at + len(stages)], extended, h)
             at += len(stages)
             for x in fractions[n]:
-                at_end = extended[: len(z)]
-                saved.append(at_end if x >= 1 else self.within(before, extended, h, x))
+                saved.append(_within(before, extended, len(z), *self.shares(h, x)))
         if observe is not None:
             observe(extended)
         stats = Stats(len(every), self.steps, step_sizes=[abs(h)] * self.steps)
@@ -133,6 +185,23 @@ class ReversibleSolver(Solver):
 
 def _add(z: State, *terms: tuple[State, float]) -> State:
     return combine(z, [k for k, _ in terms], [w for _, w in terms])
+
+
+def _times(factor: float, z: State) -> State:
+    return tuple(x * factor for x in z)
+
+
+def _mirrored(u: State, v: State) -> State:
+    """2u - v, in one pass."""
+    return tuple(torch.lerp(b, a, 2.0) for a, b in zip(u, v, strict=True))
+
+
+def _within(
+    start: State, end: State, n: int, first: tuple[float, float], last: tuple[float, float]
+) -> State:
+    if last[0]:
+        return end[:n]
+    return _add(start[:n], (start[-n:], first[1]), (end[-n:], last[1]))
 
 
 class ReversibleHeun(ReversibleSolver):
@@ -165,19 +234,39 @@ class ReversibleHeun(ReversibleSolver):
             g = evaluate[2](w)
         return (*y, *w, *g)
 
-    def retreat(self, evaluate: Sequence[Evaluate], z: State, h: float) -> State:
-        y, w, g = _thirds(z)
-        if len(evaluate) > 2:
-            g = evaluate[0](w)
+    def undo(
+        self,
+        probe: Probing,
+        stages: Sequence[Stage],
+        z: State,
+        a: State,
+        h: float,
+        known: Probe | None,
+    ) -> tuple[State, State, Probe | None]:
+        y, w, _ = _thirds(z)
+        ay, aw, ag = _thirds(a)
+        beyond = known or probe(stages[0], w)
+        if len(stages) > 2:  # the field jumps here
+            end = probe(stages[0], w)
+            aw = _add(aw, (beyond.pull(ag), 1.0), (end.pull(_times(h / 2, ay)), 1.0))
+        else:
+            end = beyond
+            aw = _add(aw, (end.pull(_add(ag, (ay, h / 2))), 1.0))
+        g = end.value
         before = _add(y, (y, 1.0), (w, -1.0), (g, -h))
-        f = evaluate[-1](before)
-        return (*_add(y, (g, -h / 2), (f, -h / 2)), *before, *f)
+        start = probe(stages[-1], before)
+        f = start.value
+        af = _add(_times(h / 2, ay), (aw, h))
+        ay = _add(ay, (aw, 2.0))
+        z = (*_add(y, (g, -h / 2), (f, -h / 2)), *before, *f)
+        return z, (*ay, *_times(-1.0, aw), *af), start
 
-    def within(self, z: State, end: State, h: float, fraction: float) -> State:
-        y, _, f = _thirds(z)
-        _, _, g = _thirds(end)
-        half = h * fraction * fraction / 2
-        return _add(y, (f, h * fraction - half), (g, half))
+    def unbegin(
+        self, probe: Probing, stage: Stage, z: State, a: State, known: Probe | None
+    ) -> State:
+        ay, aw, af = _thirds(a)
+        start = known or probe(stage, _thirds(z)[1])
+        return _add(ay, (aw, 1.0), (start.pull(af), 1.0))
 
 
 class AsynchronousLeapfrog(ReversibleSolver):
@@ -201,27 +290,41 @@ class AsynchronousLeapfrog(ReversibleSolver):
     def advance(self, evaluate: Sequence[Evaluate], z: State, h: float) -> State:
         y, v = _halves(z)
         middle = _add(y, (v, h / 2))
-        u = evaluate[0](middle)
-        v = _add(u, (u, 1.0), (v, -1.0))
+        v = _mirrored(evaluate[0](middle), v)
         y = _add(middle, (v, h / 2))
         if len(evaluate) > 1:  # the field jumps here, and the slope with it
             v = _add(v, (evaluate[2](y), 1.0), (evaluate[1](y), -1.0))
         return (*y, *v)
 
-    def retreat(self, evaluate: Sequence[Evaluate], z: State, h: float) -> State:
+    def undo(
+        self,
+        probe: Probing,
+        stages: Sequence[Stage],
+        z: State,
+        a: State,
+        h: float,
+        known: Probe | None,
+    ) -> tuple[State, State, Probe | None]:
         y, v = _halves(z)
-        if len(evaluate) > 2:
-            v = _add(v, (evaluate[2](y), -1.0), (evaluate[1](y), 1.0))
+        ay, av = _halves(a)
+        if len(stages) > 1:  # the field jumps at the end
+            left, right = probe(stages[1], y), probe(stages[2], y)
+            ay = _add(ay, (right.pull(av), 1.0), (left.pull(_times(-1.0, av)), 1.0))
+            v = _add(v, (right.value, -1.0), (left.value, 1.0))
         middle = _add(y, (v, -h / 2))
-        u = evaluate[0](middle)
-        v = _add(u, (u, 1.0), (v, -1.0))
-        return (*_add(middle, (v, -h / 2)), *v)
+        u = probe(stages[0], middle)
+        av = _add(av, (ay, h / 2))
+        ay = _add(ay, (u.pull(_times(2.0, av)), 1.0))
+        v = _mirrored(u.value, v)
+        y = _add(middle, (v, -h / 2))
+        av = _add(_times(-1.0, av), (ay, h / 2))
+        return (*y, *v), (*ay, *av), None
 
-    def within(self, z: State, end: State, h: float, fraction: float) -> State:
-        y, v = _halves(z)
-        _, w = _halves(end)
-        half = h * fraction * fraction / 2
-        return _add(y, (v, h * fraction - half), (w, half))
+    def unbegin(
+        self, probe: Probing, stage: Stage, z: State, a: State, known: Probe | None
+    ) -> State:
+        ay, av = _halves(a)
+        return _add(ay, (probe(stage, _halves(z)[0]).pull(av), 1.0))
 
 
 def _halves(z: State) -> tuple[State, State]:
