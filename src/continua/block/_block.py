@@ -147,12 +147,12 @@ class ODEBlock(nn.Module):
                 start by default.
             kwargs: further arguments, handed to the field at every evaluation.
         """
+        if control is None and not (args or kwargs) and isinstance(x, Tensor):
+            serving = self._served()
+            if serving is not None and not autocasting(x):
+                return serving(x)
         leaves, structure = checked_state(x, self._weight())
         plan = self._plan_of(self.span)
-        if structure is None and control is None and not (args or kwargs):
-            serving = self._served(plan)
-            if serving is not None and not autocasting(x.device):
-                return serving(x)
         seen = x if control is None else checked_control(control, self.span)
         solver = self.solver
         dynamics = self._dynamics(leaves[0], seen, structure, args, kwargs, plan, None, solver)
@@ -307,20 +307,22 @@ class ODEBlock(nn.Module):
         known = [(PREFIX + name, t) for name, t in tensors.items()]
         self._placed = (known, self._exact.holding(tensors))
 
-    def _served(self, plan: Plan | None) -> Serving | None:
+    def _served(self) -> Serving | None:
         """What does the solve of a block in use, where nothing else is asked for."""
         if (
-            plan is None
+            torch.is_grad_enabled()
             or type(self.gradient) is not Backprop  # others may count or keep something
-            or torch.is_grad_enabled()
-            or self.field.training
             or torch.compiler.is_compiling()
             or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
         ):
             return None
-        if self._serving is None or not self._serving.holds(self.field, plan):
-            self._serving = Serving.of(self.field, self.expansion, plan, self.solver, self.span)
-        return self._serving
+        field, plan, serving = self.field, self._plan_of(self.span), self._serving
+        if field.training or plan is None:
+            return None
+        if serving is None or not serving.holds(field, plan):
+            serving = Serving.of(field, self.expansion, plan, self.solver, self.span)
+            self._serving = serving
+        return serving
 
     def __getstate__(self) -> dict[str, Any]:
         own: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
@@ -401,7 +403,7 @@ class ODEBlock(nn.Module):
         solver: Solver,
     ) -> Trajectory:
         # Under autocast the field may compute in half precision; the sum of its steps may not.
-        if autocasting(z[0].device):
+        if autocasting(z[0]):
             half = (torch.float16, torch.bfloat16)
             z = tuple(leaf.float() if leaf.dtype in half else leaf for leaf in z)
         self.gradient.check(solver, dynamics)

@@ -160,7 +160,7 @@ def checked_state(x: Any, weight: Tensor | None) -> tuple[State, Any]:
         weight: one of its weights, with which the state must agree.
     """
     if isinstance(x, Tensor):
-        _check_tensor(x, weight)
+        check_tensor(x, weight)
         return (x,), None
     if not isinstance(x, tuple | dict):
         raise ShapeError(
@@ -172,11 +172,12 @@ def checked_state(x: Any, weight: Tensor | None) -> tuple[State, Any]:
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
             raise ShapeError(f"the state contains a {type(leaf).__name__}, not only tensors")
-        _check_tensor(leaf, weight)
+        check_tensor(leaf, weight)
     return tuple(leaves), structure
 
 
-def _check_tensor(x: Tensor, weight: Tensor | None) -> None:
+def check_tensor(x: Tensor, weight: Tensor | None) -> None:
+    """Refuse a state that does not agree with a weight, or has values that are not finite."""
     if weight is None or weight.dtype != x.dtype or weight.device != x.device:
         _check_kind(x, weight)
     # On a GPU, looking would wait for all the work before it, in every block.
@@ -195,7 +196,7 @@ def _check_kind(x: Tensor, weight: Tensor | None) -> None:
             f"use block.to({str(x.device)!r}) or move the input"
         )
     if (
-        not autocasting(x.device)
+        not autocasting(x)
         and weight.dtype.is_floating_point
         and x.dtype.is_floating_point
         and x.dtype != weight.dtype

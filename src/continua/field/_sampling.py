@@ -92,17 +92,17 @@ def contract(rows: Tensor, stack: Tensor) -> Tensor:
         # A stack of channels-last kernels stays one, or each convolution would convert again.
         inner = stack.permute(0, 1, 3, 4, 2)
         return contract(rows, inner.contiguous()).permute(0, 1, 4, 2, 3)
-    if autocasting(stack.device):
+    if autocasting(stack):
         with torch.autocast(stack.device.type, enabled=False):
             return _product(rows, stack)
     return _product(rows, stack)
 
 
-def autocasting(device: torch.device) -> bool:
-    """Whether automatic mixed precision is on for this device."""
-    if device.type != "cpu" and not _may_autocast(device.type):
-        return False
-    return torch.is_autocast_enabled(device.type)
+def autocasting(x: Tensor) -> bool:
+    """Whether automatic mixed precision is on for the device of this tensor."""
+    if x.is_cpu:  # asking for the name of a device takes longer than everything else here
+        return torch.is_autocast_enabled("cpu")
+    return _may_autocast(x.device.type) and torch.is_autocast_enabled(x.device.type)
 
 
 @functools.cache
