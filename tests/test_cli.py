@@ -240,3 +240,24 @@ def test_what_ends_a_command_is_one_sentence(error, code, capsys, monkeypatch):
     said = capsys.readouterr().err
     assert said.startswith("continua: ")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--set", "epochs=1", "samples=9", "--json"],
+        ["--set", "epochs=1", "--json", "--set", "samples=9"],
+        ["--set=epochs=1", "--set=samples=9", "--json"],
+    ],
+)
+def test_settings_may_be_given_one_by_one(words):
+    made = cli.parse(["train", "stateful/digits", *words])
+    assert (made.recipe, made.set, made.json) == (
+        "stateful/digits",
+        ("epochs=1", "samples=9"),
+        True,
+    )
+
+
+def test_of_an_option_with_one_value_the_last_counts():
+    assert cli.parse(["train", "stateful/digits", "--seed", "1", "--seed", "2"]).seed == 2

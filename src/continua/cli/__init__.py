@@ -13,7 +13,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from continua import ContinuaError, __version__
 
@@ -214,7 +214,7 @@ def parse(arguments: Sequence[str]) -> Command:
             made: Command = app.cli(
                 prog="continua",
                 description=ABOUT,
-                args=list(arguments),
+                args=joined(arguments, classes.get(arguments[0])),
                 config=(tyro.conf.FlagCreatePairsOff,),
             )
     except SystemExit as exit:
@@ -222,6 +222,33 @@ def parse(arguments: Sequence[str]) -> Command:
             raise
         raise ContinuaError(one_sentence(said.getvalue())) from None
     return made
+
+
+def joined(arguments: Sequence[str], command: Any) -> list[str]:
+    """The arguments, with the values of an option that takes several and is repeated in one place.
+
+    The parser would forget all but the last, without a word.
+    """
+    fields = () if command is None else dataclasses.fields(command)
+    several = {
+        "--" + field.name.replace("_", "-")
+        for field in fields
+        if str(field.type).startswith("tuple")
+    }
+    values: dict[str, list[str]] = {}
+    rest: list[str] = []
+    into = rest
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name in several:
+            into = values.setdefault(name, [])
+            into += [value] if equals else []
+        elif argument.startswith("--"):
+            into = rest
+            rest.append(argument)
+        else:
+            into.append(argument)
+    return rest + [word for name, found in values.items() for word in (name, *found)]
 
 
 def one_sentence(message: str) -> str:
