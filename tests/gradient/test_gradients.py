@@ -431,3 +431,20 @@ def test_undone_steps_give_the_gradient_of_the_steps(basis, solver):
     for exact, undone in zip(*found, strict=True):
         torch.testing.assert_close(undone, exact)
     assert solution.stats.backward.evaluations <= solution.stats.evaluations
+
+
+@pytest.mark.parametrize(
+    ("basis", "more"),
+    [
+        (ct.Constant(), 0),
+        (ct.PiecewiseConstant(4), 0),
+        (ct.PiecewiseLinear(5), 0),
+        (ct.Fourier(9), 9),
+    ],
+    ids=repr,
+)
+def test_the_adjoint_looks_between_its_stages_only_where_the_basis_asks_for_it(basis, more):
+    block = scrambled(ct.ODEBlock(mlp(3), basis, ct.RK4(8), gradient=ct.Adjoint()).double())
+    solution = block.solve(torch.ones(2, 3, dtype=torch.float64))
+    solution.final.sum().backward()
+    assert solution.stats.backward.evaluations == 8 * (4 + more)

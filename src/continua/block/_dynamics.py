@@ -247,10 +247,20 @@ class BlockDynamics(Dynamics):
                     known = self._gathered.get(i)
                     self._gathered[i] = gradient if known is None else known + gradient
 
+        others = [*self._given(), *self._constants] if leaves else []
+        shared = range(len(rows), len(rows) + len(others))
+        used: list[list[int]] = [[] for _ in stages]
+        first = 0
+        for sampling, known, found in frame.read.values():
+            place = {row: first + i for i, row in enumerate(known)}
+            for row, own in zip(sampling.index, used, strict=True):
+                own.append(place[row])
+            first += len(found)
         return Reading(
             self._evaluations(frame, depths),
-            [*rows, *((*self._given(), *self._constants) if leaves else ())],
+            [*rows, *others],
             pull,
+            [[*own, *shared] for own in used],
         )
 
     def gradients(self) -> Sequence[Tensor | None]:

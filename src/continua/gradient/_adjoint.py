@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from continua.solve import (
     Dynamics,
     Evaluate,
     Pair,
+    Reading,
     RungeKutta,
     Solver,
     Span,
@@ -27,6 +28,9 @@ from continua.solve import (
 
 from ._gradient import Gradient, Job, added, leaf, or_zero, vector_jacobian
 
+#: the share by which the integral over a step of a fixed grid may be off
+GRID = 1e-3
+
 
 class Adjoint(Gradient):
     r"""Solve the adjoint equation backward in depth: the gradient of the continuous solution.
@@ -35,9 +39,11 @@ class Adjoint(Gradient):
               \frac{d\ell}{d\theta} = \int a^\top \frac{\partial f}{\partial \theta}\, ds
 
     A running cost is one more component of the state, so its terms are in both equations. The
-    integral is a Gauss quadrature on the backward steps, and only its result is contracted with
-    the basis: the backward state is (z, a) or a alone, never the weights, and the cost does not
-    grow with the basis. The gradient agrees with `Backprop` up to the tolerances of both solves.
+    integral is taken at the stages of the backward steps, with the weights of the method itself,
+    where these resolve the basis, and otherwise by a Gauss quadrature on each step. Only its
+    result is contracted with the basis: the backward state is (z, a) or a alone, never the
+    weights, and the cost does not grow with the basis. The gradient agrees with `Backprop` up to
+    the tolerances of both solves.
 
     Args:
         state: `"interpolate"` reads z from the stored forward solution; `"backsolve"` solves for
@@ -86,6 +92,18 @@ class _AdjointJob(Job):
         self.error = 1e-7
         if isinstance(backward, Pair) and backward.steps is None:
             self.error = 0.01 * backward.rtol
+
+    def at_stages(self, solver: RungeKutta) -> bool:
+        """Whether the stages of a step resolve whatever varies with depth.
+
+        A fixed grid takes the error that it takes; the longest adaptive step is the whole span.
+        """
+        width = abs(self.span[1] - self.span[0])
+        if solver.steps is None:
+            needed = self.dynamics.points(width, self.error)
+        else:
+            needed = self.dynamics.points(width / solver.steps, GRID)
+        return needed <= max(1, solver.tableau.order // 2)
 
     def forward(self, z: State) -> Trajectory:
         solver = self.solver
@@ -148,13 +166,16 @@ class _AdjointJob(Job):
             low, high = sorted(self.span)
             events += [(b, None) for b in self.dynamics.breakpoints if low < b < high]
         events = sorted(events, key=lambda event: event[0], reverse=forward)
-        dynamics = _Backward(self, backsolve)
+        dynamics = _Backward(self, backsolve, self.at_stages(solver))
 
         # The forward solve has found out which steps this problem allows.
         known = self.trajectory.stats.step_sizes[-2:] if self.options.solver is None else []
 
         def integral(step: Step) -> None:
-            self._quadrature(step, dynamics, stats)
+            if dynamics.at_stages:
+                _pull(step)
+            else:
+                self._quadrature(step, dynamics, stats)
 
         for depth, gradient in [*events, (self.span[0], None)]:
             if depth != s:
@@ -213,28 +234,63 @@ def _channels_last(z: Tensor) -> bool:
 class _Backward(Dynamics):
     """The adjoint equation, with the state beside it when that is solved backward too."""
 
-    def __init__(self, job: _AdjointJob, backsolve: bool):
-        self.job, self.backsolve = job, backsolve
+    def __init__(self, job: _AdjointJob, backsolve: bool, at_stages: bool):
+        self.job, self.backsolve, self.at_stages = job, backsolve, at_stages
         self.breakpoints = job.dynamics.breakpoints
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
-        reading = self.job.dynamics.read(stages, leaves=False)
-        return [
-            self._evaluate(f, float(stage.depth))
-            for f, stage in zip(reading.evaluate, stages, strict=True)
-        ]
+        reading = self.job.dynamics.read(stages, leaves=self.at_stages)
+        return [self._evaluate(reading, i, float(stage.depth)) for i, stage in enumerate(stages)]
 
-    def _evaluate(self, f: Evaluate, s: float) -> Evaluate:
+    def _evaluate(self, reading: Reading, i: int, s: float) -> Evaluate:
+        f, used = reading.evaluate[i], reading.used[i]
+        leaves = [reading.leaves[place] for place in used]
+
         def evaluate(both: State) -> State:
             z, a = both[: -self.job.leaves], both[-self.job.leaves :]
             with torch.enable_grad():
-                z_leaf = leaf(z or self.job.at(s))
-                out = f(z_leaf)
-            gradients = vector_jacobian([out], z_leaf, [a])
-            slope = tuple(-g for g in or_zero(gradients, z_leaf))
-            return (*(x.detach() for x in out), *slope) if z else slope
+                start = leaf(z or self.job.at(s))
+                out = f(start)
+            found = vector_jacobian([out], [*start, *leaves], [a])
+            slope = tuple(-g for g in or_zero(found[: len(start)], start))
+            if z:
+                slope = (*(x.detach() for x in out), *slope)
+            return _Slope(slope, reading, zip(used, found[len(start) :], strict=True))
 
         return evaluate
+
+
+class _Slope(tuple[Tensor, ...]):
+    """A slope of the adjoint equation, and what the weights add to their gradient there."""
+
+    reading: Reading
+    weights: list[tuple[int, Tensor]]
+
+    def __new__(
+        cls, slope: State, reading: Reading, found: Iterable[tuple[int, Tensor | None]]
+    ) -> Self:
+        self = super().__new__(cls, slope)
+        self.reading = reading
+        self.weights = [(place, g) for place, g in found if g is not None]
+        return self
+
+
+def _pull(step: Step) -> None:
+    """Add the integral of a df/dtheta over one backward step, by the weights of its method."""
+    sums: dict[int, tuple[Reading, list[Tensor | None]]] = {}
+    for k, b in zip(step.ks, step.tableau.floats[1], strict=False):
+        if b:
+            assert isinstance(k, _Slope)
+            empty: list[Tensor | None] = [None] * len(k.reading.leaves)
+            _, total = sums.setdefault(id(k.reading), (k.reading, empty))
+            for place, gradient in k.weights:
+                known = total[place]
+                if known is None:
+                    total[place] = gradient * (-step.h * b)
+                else:
+                    known.add_(gradient, alpha=-step.h * b)
+    for reading, total in sums.values():
+        reading.pull(total)
 
 
 def _merge(stats: Stats, more: Stats) -> None:

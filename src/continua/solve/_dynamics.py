@@ -39,11 +39,13 @@ class Reading:
         leaves: what it depends on besides the state.
         pull: takes the gradients of the leaves, and adds them to those of the tensors that the
             leaves were read from.
+        used: the places of the leaves that each stage depends on.
     """
 
     evaluate: Sequence[Evaluate]
     leaves: Sequence[Tensor]
     pull: Callable[[Sequence[Tensor | None]], None]
+    used: Sequence[Sequence[int]]
 
 
 class Dynamics(ABC):
