@@ -248,10 +248,13 @@ def test_what_ends_a_command_is_one_sentence(error, code, capsys, monkeypatch):
         ["--set", "epochs=1", "samples=9", "--json"],
         ["--set", "epochs=1", "--json", "--set", "samples=9"],
         ["--set=epochs=1", "--set=samples=9", "--json"],
+        ["--set", "epochs=1", "--set", "samples=9", "--json"],
     ],
 )
-def test_settings_may_be_given_one_by_one(words):
-    made = cli.parse(["train", "stateful/digits", *words])
+@pytest.mark.parametrize("last", [False, True])
+def test_settings_may_be_given_one_by_one(words, last):
+    recipe = ["stateful/digits"]
+    made = cli.parse(["train", *words, *recipe] if last else ["train", *recipe, *words])
     assert (made.recipe, made.set, made.json) == (
         "stateful/digits",
         ("epochs=1", "samples=9"),

@@ -274,3 +274,29 @@ def test_a_traced_block_keeps_its_weights_as_parameters():
             parameter.mul_(0.9)
         assert torch.equal(traced(X), block(X))  # they share them
     assert {name for name, _ in traced.named_parameters()} == dict(block.named_parameters()).keys()
+
+
+class Scaled(nn.Module):
+    """A field whose only weight is frozen, and so no function of depth."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(()), requires_grad=False)
+
+    def forward(self, z):
+        return self.factor * z
+
+
+def test_the_precision_of_a_frozen_weight_counts_too(without_graph):
+    block = ct.ODEBlock(Scaled(), solver=ct.RK4(2)).eval()
+    with without_graph():
+        for _ in range(2):
+            with pytest.raises(ct.ShapeError, match="float64"):
+                block(torch.ones(2, 3, dtype=torch.float64))
+
+
+def test_tensors_without_memory_are_solved_again_and_again(without_graph):
+    block = made().to("meta")
+    with without_graph():
+        for _ in range(3):
+            assert block(X.to("meta")).shape == X.shape

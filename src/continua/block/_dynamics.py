@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError, ShapeError, SolveError
-from continua.basis import Basis, Point
+from continua.basis import Basis, Constant, PiecewiseConstant, Point
 from continua.field import (
     Binding,
     Expansion,
@@ -116,6 +116,15 @@ class BlockDynamics(Dynamics):
         """The tensors among input and arguments that want a gradient."""
         given = (self._x if self._reads_depth else (), self._args, self._kwargs)
         return [t for t in pytree.tree_leaves(given) if isinstance(t, Tensor) and t.requires_grad]
+
+    @property
+    def varies(self) -> bool:  # type: ignore[override]
+        """Whether a weight is other than a bucket or a constant, or a field has such a factor."""
+        plain = (Constant, PiecewiseConstant)
+        bases = {self._expansion.weights[name] for name in self._names}
+        return any(not isinstance(basis, plain) for basis in bases) or any(
+            field.depth_frequency > 0 for field in self._fields
+        )
 
     @property
     def noisy(self) -> bool:  # type: ignore[override]

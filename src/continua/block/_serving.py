@@ -14,6 +14,9 @@ from ._checks import check_tensor
 from ._first import first_call
 from ._plan import Plan
 
+#: of devices, where two tensors can be asked whether they are the same memory
+KINDS = ("cpu", "cuda", "mps")
+
 
 class Serving:
     """The solve on a fixed grid whose evaluations pick coefficients, as those of buckets do.
@@ -87,7 +90,8 @@ class Serving:
 
     def __call__(self, z: Tensor) -> Tensor:
         """The state at the end of the span."""
-        check_tensor(z, self._weight)
+        weight = self._weight
+        check_tensor(z, next(self._module.parameters(), None) if weight is None else weight)
         for stack, sampling, rule, copy in self._state:
             if not (sampling.in_order and len(stack) == len(copy)):
                 stack = torch.index_select(stack, 0, sampling.picks, out=copy)
@@ -111,6 +115,7 @@ def _own_views(module: nn.Module, expansion: Expansion, plan: Plan) -> bool:
     """
     return (
         all(sampling.rows is None for sampling in plan.samplings.values())
+        and all(t.device.type in KINDS for t in (*module.parameters(), *module.buffers()))
         and all(type(parameter) is nn.Parameter for parameter in module.parameters())
         and not any(
             torch._C._functorch.is_functorch_wrapped_tensor(tensor(module, name))

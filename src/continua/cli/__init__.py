@@ -233,8 +233,11 @@ def joined(arguments: Sequence[str], command: Any) -> list[str]:
     several = {
         "--" + field.name.replace("_", "-")
         for field in fields
-        if str(field.type).startswith("tuple")
+        if re.fullmatch(r"tuple\[\w+, \.\.\.\]", str(field.type))
     }
+    names = [argument.partition("=")[0] for argument in arguments]
+    if "--" in names or all(names.count(name) < 2 for name in several):
+        return list(arguments)
     values: dict[str, list[str]] = {}
     rest: list[str] = []
     into = rest
@@ -246,6 +249,8 @@ def joined(arguments: Sequence[str], command: Any) -> list[str]:
         elif argument.startswith("--"):
             into = rest
             rest.append(argument)
+        elif into is values.get("--set") and "=" not in argument:
+            rest.append(argument)  # the name of a recipe, not a setting
         else:
             into.append(argument)
     return rest + [word for name, found in values.items() for word in (name, *found)]

@@ -42,7 +42,8 @@ class Adjoint(Gradient):
     integral is taken at the stages of the backward steps, with the weights of the method itself,
     where these resolve the basis, and otherwise by a Gauss quadrature on each step. Only its
     result is contracted with the basis: the backward state is (z, a) or a alone, never the
-    weights, and the cost does not grow with the basis. The gradient agrees with `Backprop` up to
+    weights, whose gradients at the stages of one step are in memory together, and the cost does
+    not grow with the basis. The gradient agrees with `Backprop` up to
     the tolerances of both solves.
 
     Args:
@@ -96,14 +97,13 @@ class _AdjointJob(Job):
     def at_stages(self, solver: RungeKutta) -> bool:
         """Whether the stages of a step resolve whatever varies with depth.
 
-        A fixed grid takes the error that it takes; the longest adaptive step is the whole span.
+        A fixed grid takes the error that it takes: n Gauss points are what a method of order 2n
+        is worth. Adaptive steps see functions of depth only where these move the state.
         """
-        width = abs(self.span[1] - self.span[0])
         if solver.steps is None:
-            needed = self.dynamics.points(width, self.error)
-        else:
-            needed = self.dynamics.points(width / solver.steps, GRID)
-        return needed <= max(1, solver.tableau.order // 2)
+            return not self.dynamics.varies
+        h = abs(self.span[1] - self.span[0]) / solver.steps
+        return self.dynamics.points(h, GRID) <= solver.tableau.order // 2
 
     def forward(self, z: State) -> Trajectory:
         solver = self.solver
@@ -255,6 +255,8 @@ class _Backward(Dynamics):
             slope = tuple(-g for g in or_zero(found[: len(start)], start))
             if z:
                 slope = (*(x.detach() for x in out), *slope)
+            if not self.at_stages:
+                return slope
             return _Slope(slope, reading, zip(used, found[len(start) :], strict=True))
 
         return evaluate
@@ -263,7 +265,7 @@ class _Backward(Dynamics):
 class _Slope(tuple[Tensor, ...]):
     """A slope of the adjoint equation, and what the weights add to their gradient there."""
 
-    reading: Reading
+    reading: Reading | None
     weights: list[tuple[int, Tensor]]
 
     def __new__(
@@ -279,8 +281,9 @@ def _pull(step: Step) -> None:
     """Add the integral of a df/dtheta over one backward step, by the weights of its method."""
     sums: dict[int, tuple[Reading, list[Tensor | None]]] = {}
     for k, b in zip(step.ks, step.tableau.floats[1], strict=False):
+        assert isinstance(k, _Slope)
         if b:
-            assert isinstance(k, _Slope)
+            assert k.reading is not None
             empty: list[Tensor | None] = [None] * len(k.reading.leaves)
             _, total = sums.setdefault(id(k.reading), (k.reading, empty))
             for place, gradient in k.weights:
@@ -289,6 +292,8 @@ def _pull(step: Step) -> None:
                     total[place] = gradient * (-step.h * b)
                 else:
                     known.add_(gradient, alpha=-step.h * b)
+        if b or k is not step.ks[-1]:  # the last may be the first of the next step
+            k.reading, k.weights = None, []
     for reading, total in sums.values():
         reading.pull(total)
 

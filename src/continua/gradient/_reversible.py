@@ -70,12 +70,12 @@ class _ReversibleJob(Job):
 
         for step in reversed(range(solver.steps)):
             inside = [(solver.shares(h, x), saved.pop()) for x in reversed(fractions[step])]
-            for (_, share), gradient in inside:
-                a = _shared(a, gradient, *share)
+            for (_, _, last), gradient in inside:
+                a = _shared(a, gradient, last, 0.0)
             stages = [*self.plan[step], *solver.before(self.span, step)]
             z, a, known = solver.undo(probe, stages, z, a, h, known)
-            for (share, _), gradient in inside:
-                a = _shared(a, gradient, *share)
+            for (state, slope, _), gradient in inside:
+                a = _shared(a, gradient, state, slope)
             stats.steps += 1
         out = solver.unbegin(probe, solver.first(self.span)[0], z, a, known)
         for gradient in saved:  # what is left was asked for at the very start

@@ -66,7 +66,7 @@ class VideoSetup(Setup):
     gradient: Memory = "checkpoint"
 
     def dataset(self, folder: Path | None, progress: Download = None) -> Dataset:
-        if self.data == "bair" and folder is not None and folder.suffix == ".npz":
+        if self.data == "bair" and folder is not None and folder.suffix.lower() == ".npz":
             # Some of its clips, for who has no room for all 32 GB.
             own = replace(self, data="frames", array=self.array or "bair")
             return replace(own.dataset(folder, progress), name=f"bair ({folder.name})")

@@ -56,6 +56,7 @@ class Dynamics(ABC):
         tensors: what the field depends on besides state and depth, for gradients.
         frequency: how fast the field varies with depth itself, in radians, where the steps are to
             be differentiated by what it varies with.
+        varies: whether the field has functions of depth that vary between its breakpoints.
         noisy: whether two evaluations may differ, as with dropout.
         stateful: whether an evaluation depends on the batch as a whole or changes state, as
             batch norm does in training.
@@ -64,6 +65,7 @@ class Dynamics(ABC):
     breakpoints: tuple[float, ...] = ()
     tensors: tuple[Tensor, ...] = ()
     frequency: float = 0.0
+    varies: bool = False
     noisy: bool = False
     stateful: bool = False
 

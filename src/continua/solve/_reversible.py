@@ -99,16 +99,14 @@ class ReversibleSolver(Solver):
         """The transpose of `begin`: the gradient of the state at the start."""
 
     @staticmethod
-    def shares(h: float, fraction: float) -> tuple[tuple[float, float], tuple[float, float]]:
-        """What the state at a fraction of a step is made of.
+    def shares(h: float, fraction: float) -> tuple[float, float, float]:
+        """What the state at a fraction of a step is made of, so that no jump at its end counts.
 
-        The weights of the state and of the slope at the start of the step, and at its end. The
-        slope is the last part of an extended state, the state itself the first.
+        The weights of the state and of the slope at the start of the step, and of the state at
+        its end. The state is the first part of an extended one, the slope the last.
         """
-        if fraction >= 1:
-            return (0.0, 0.0), (1.0, 0.0)
-        half = h * fraction * fraction / 2
-        return (1.0, h * fraction - half), (0.0, half)
+        x = min(fraction, 1.0)
+        return 1 - x * x, h * (x - x * x), x * x
 
     @abstractmethod
     def _inside(self, start: Fraction, end: Fraction) -> list[Stage]:
@@ -176,11 +174,18 @@ class ReversibleSolver(Solver):
             extended = self.advance(every[at : at + len(stages)], extended, h)
             at += len(stages)
             for x in fractions[n]:
-                saved.append(_within(before, extended, len(z), *self.shares(h, x)))
+                saved.append(self._within(before, extended, len(z), h, x))
         if observe is not None:
             observe(extended)
         stats = Stats(len(every), self.steps, step_sizes=[abs(h)] * self.steps)
         return Trajectory(extended[: len(z)], saved, stats)
+
+    def _within(self, start: State, end: State, n: int, h: float, fraction: float) -> State:
+        """The state at a fraction of a step, from the extended states at its ends."""
+        if fraction >= 1:
+            return end[:n]
+        _, slope, last = self.shares(h, fraction)
+        return _add(start[:n], (start[:n], -last), (start[-n:], slope), (end[:n], last))
 
 
 def _add(z: State, *terms: tuple[State, float]) -> State:
@@ -194,14 +199,6 @@ def _times(factor: float, z: State) -> State:
 def _mirrored(u: State, v: State) -> State:
     """2u - v, in one pass."""
     return tuple(torch.lerp(b, a, 2.0) for a, b in zip(u, v, strict=True))
-
-
-def _within(
-    start: State, end: State, n: int, first: tuple[float, float], last: tuple[float, float]
-) -> State:
-    if last[0]:
-        return end[:n]
-    return _add(start[:n], (start[-n:], first[1]), (end[-n:], last[1]))
 
 
 class ReversibleHeun(ReversibleSolver):
@@ -220,7 +217,8 @@ class ReversibleHeun(ReversibleSolver):
         return [Stage(end, sides(start, end)[1])]
 
     def before(self, span: Span, n: int) -> list[Stage]:
-        return [Stage(self.grid(span)[n], sides(span[0], span[1])[0])]
+        start, width = Fraction(span[0]), Fraction(span[1]) - Fraction(span[0])
+        return [Stage(start + width * n / self.steps, sides(span[0], span[1])[0])]
 
     def begin(self, evaluate: Sequence[Evaluate], z: State) -> State:
         return (*z, *z, *evaluate[0](z))
