@@ -289,13 +289,15 @@ def test_the_orders_are_the_papers():
 
 
 def test_the_figures_sentences_follow_the_numbers():
-    lines = {"T-NANODE": {1: 0.5, 2: 0.6}, "B-NANODE": {1: 0.4, 2: 0.3}}
+    lines = {"T-NANODE": {1: 0.5, 2: 0.6, 3: 0.6}, "B-NANODE": {1: 0.4, 2: 0.3, 3: 0.35}}
     first, second, third = _figures.sentences(lines, {"Con. ResNet": 0.55})
     assert "never falling" in first
     assert "above it at 2" in first
     assert "not rising all the way" in second
     assert "nowhere above it" in second
-    assert "this holds here, where it is so at 2 of 2" in third
+    assert "this holds here, where it is so at 3 of 3" in third
+    two = {"T-NANODE": {1: 0.5, 2: 0.6}}
+    assert "in between" not in _figures.sentences(two, {})[0]
     lines["B-NANODE"][2] = 0.7
     assert "this does not hold here" in _figures.sentences(lines, {})[-1]
 

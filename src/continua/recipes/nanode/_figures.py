@@ -114,10 +114,9 @@ def sentences(
         first, last = min(line), max(line)
         told = f"{family} has {percent(line[first])} at order {first}"
         if len(line) > 1:
-            told += (
-                f" and {percent(line[last])} at {last}, "
-                f"{'never falling' if rises else 'not rising all the way'} in between"
-            )
+            told += f" and {percent(line[last])} at {last}"
+        if len(line) > 2:
+            told += f", {'never falling' if rises else 'not rising all the way'} in between"
         for name, value in references.items():
             above = [n for n in sorted(line) if line[n] > value]
             at = f"above it at {', '.join(map(str, above))}" if above else "nowhere above it"
