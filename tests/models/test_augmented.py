@@ -87,8 +87,8 @@ def test_a_training_step(kind):
         out = model(torch.randn(4, 1, 8, 8))
         assert out.shape == (4, 3)
         out.square().mean().backward()
-    assert evaluations.forward > 7
-    assert evaluations.backward > 7
+    assert evaluations.forward >= 7
+    assert evaluations.backward >= 7
     for name, p in model.named_parameters():
         assert p.grad is not None, name
         assert p.grad.abs().max() > 0, name

@@ -79,8 +79,8 @@ def test_the_study_at_smoke_scale(tmp_path):
     assert len(rows) == 8
     for row, run in zip(rows, facts["runs"], strict=True):
         assert row["kind"] == run["kind"]
-        assert float(row["forward"]) == run["forward"] > 7
-        assert float(row["backward"]) > 7
+        assert float(row["forward"]) == run["forward"] >= 7
+        assert float(row["backward"]) >= 7
         assert len(run["course"]) == 2
         assert run["forward"] == pytest.approx(sum(run["course"]) / 2)
     assert (folder / "evaluations.png").stat().st_size > 1000
