@@ -16,6 +16,7 @@ from continua.solve import (
     State,
     Stats,
     Trajectory,
+    Undone,
     combine,
 )
 
@@ -60,9 +61,8 @@ class _ReversibleJob(Job):
         solver, n = self.solver, self.leaves
         h = (self.span[1] - self.span[0]) / solver.steps
         z: State = tuple(self.stored)
-        a: State = (*final, *(torch.zeros_like(x) for x in z[n:]))
+        at = Undone(z, (*final, *(torch.zeros_like(x) for x in z[n:])))
         fractions = solver.fractions(self.span, self.save_at)
-        known: Probe | None = None
 
         def probe(stage: Stage, state: State) -> Probe:
             stats.evaluations += 1
@@ -71,13 +71,13 @@ class _ReversibleJob(Job):
         for step in reversed(range(solver.steps)):
             inside = [(solver.shares(h, x), saved.pop()) for x in reversed(fractions[step])]
             for (_, _, last), gradient in inside:
-                a = _shared(a, gradient, last, 0.0)
+                at = at._replace(a=_shared(at.a, gradient, last, 0.0))
             stages = [*self.plan[step], *solver.before(self.span, step)]
-            z, a, known = solver.undo(probe, stages, z, a, h, known)
+            at = solver.undo(probe, stages, at, h)
             for (state, slope, _), gradient in inside:
-                a = _shared(a, gradient, state, slope)
+                at = at._replace(a=_shared(at.a, gradient, state, slope))
             stats.steps += 1
-        out = solver.unbegin(probe, solver.first(self.span)[0], z, a, known)
+        out = solver.unbegin(probe, solver.first(self.span)[0], at)
         for gradient in saved:  # what is left was asked for at the very start
             out = added(out, gradient)
         return out

@@ -26,7 +26,7 @@ from ._euler import Euler
 from ._heun import Heun
 from ._midpoint import Midpoint
 from ._pair import Pair
-from ._reversible import AsynchronousLeapfrog, Probe, ReversibleHeun, ReversibleSolver
+from ._reversible import AsynchronousLeapfrog, Probe, ReversibleHeun, ReversibleSolver, Undone
 from ._rk4 import RK4
 from ._rk38 import RK38
 from ._runge_kutta import RungeKutta, Solver
@@ -71,6 +71,7 @@ __all__ = [
     "Tableau",
     "Trajectory",
     "Tsit5",
+    "Undone",
     "combine",
     "further_stages",
     "in_parts",

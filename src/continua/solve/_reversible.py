@@ -6,7 +6,7 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 
@@ -31,6 +31,20 @@ class Probe(Protocol):
 
 
 Probing = Callable[[Stage, State], Probe]
+
+
+class Undone(NamedTuple):
+    """How far steps are undone.
+
+    Attributes:
+        z: the extended state there.
+        a: its gradient.
+        field: there, if undoing the step after it had to evaluate it.
+    """
+
+    z: State
+    a: State
+    field: Probe | None = None
 
 
 class ReversibleSolver(Solver):
@@ -69,33 +83,21 @@ class ReversibleSolver(Solver):
         """One step, from the field at the step's own stages and beyond it where it jumps."""
 
     @abstractmethod
-    def undo(
-        self,
-        probe: Probing,
-        stages: Sequence[Stage],
-        z: State,
-        a: State,
-        h: float,
-        known: Probe | None,
-    ) -> tuple[State, State, Probe | None]:
+    def undo(self, probe: Probing, stages: Sequence[Stage], end: Undone, h: float) -> Undone:
         """The inverse of `advance` and its transpose in one, with no evaluation done twice.
 
         Args:
             probe: evaluates the field.
             stages: of the step, and those `before` it.
-            z: the extended state at the end of the step.
-            a: its gradient.
+            end: of the step.
             h: the step.
-            known: what undoing the step after this one returned.
 
         Returns:
-            The extended state at the start, its gradient, and the field there if it was needed.
+            The start of the step.
         """
 
     @abstractmethod
-    def unbegin(
-        self, probe: Probing, stage: Stage, z: State, a: State, known: Probe | None
-    ) -> State:
+    def unbegin(self, probe: Probing, stage: Stage, start: Undone) -> State:
         """The transpose of `begin`: the gradient of the state at the start."""
 
     @staticmethod
@@ -232,39 +234,29 @@ class ReversibleHeun(ReversibleSolver):
             g = evaluate[2](w)
         return (*y, *w, *g)
 
-    def undo(
-        self,
-        probe: Probing,
-        stages: Sequence[Stage],
-        z: State,
-        a: State,
-        h: float,
-        known: Probe | None,
-    ) -> tuple[State, State, Probe | None]:
-        y, w, _ = _thirds(z)
-        ay, aw, ag = _thirds(a)
-        beyond = known or probe(stages[0], w)
+    def undo(self, probe: Probing, stages: Sequence[Stage], end: Undone, h: float) -> Undone:
+        y, w, _ = _thirds(end.z)
+        ay, aw, ag = _thirds(end.a)
+        beyond = end.field or probe(stages[0], w)
         if len(stages) > 2:  # the field jumps here
-            end = probe(stages[0], w)
-            aw = _add(aw, (beyond.pull(ag), 1.0), (end.pull(_times(h / 2, ay)), 1.0))
+            last = probe(stages[0], w)
+            aw = _add(aw, (beyond.pull(ag), 1.0), (last.pull(_times(h / 2, ay)), 1.0))
         else:
-            end = beyond
-            aw = _add(aw, (end.pull(_add(ag, (ay, h / 2))), 1.0))
-        g = end.value
+            last = beyond
+            aw = _add(aw, (last.pull(_add(ag, (ay, h / 2))), 1.0))
+        g = last.value
         before = _add(y, (y, 1.0), (w, -1.0), (g, -h))
         start = probe(stages[-1], before)
         f = start.value
         af = _add(_times(h / 2, ay), (aw, h))
         ay = _add(ay, (aw, 2.0))
         z = (*_add(y, (g, -h / 2), (f, -h / 2)), *before, *f)
-        return z, (*ay, *_times(-1.0, aw), *af), start
+        return Undone(z, (*ay, *_times(-1.0, aw), *af), start)
 
-    def unbegin(
-        self, probe: Probing, stage: Stage, z: State, a: State, known: Probe | None
-    ) -> State:
-        ay, aw, af = _thirds(a)
-        start = known or probe(stage, _thirds(z)[1])
-        return _add(ay, (aw, 1.0), (start.pull(af), 1.0))
+    def unbegin(self, probe: Probing, stage: Stage, start: Undone) -> State:
+        ay, aw, af = _thirds(start.a)
+        field = start.field or probe(stage, _thirds(start.z)[1])
+        return _add(ay, (aw, 1.0), (field.pull(af), 1.0))
 
 
 class AsynchronousLeapfrog(ReversibleSolver):
@@ -294,17 +286,9 @@ class AsynchronousLeapfrog(ReversibleSolver):
             v = _add(v, (evaluate[2](y), 1.0), (evaluate[1](y), -1.0))
         return (*y, *v)
 
-    def undo(
-        self,
-        probe: Probing,
-        stages: Sequence[Stage],
-        z: State,
-        a: State,
-        h: float,
-        known: Probe | None,
-    ) -> tuple[State, State, Probe | None]:
-        y, v = _halves(z)
-        ay, av = _halves(a)
+    def undo(self, probe: Probing, stages: Sequence[Stage], end: Undone, h: float) -> Undone:
+        y, v = _halves(end.z)
+        ay, av = _halves(end.a)
         if len(stages) > 1:  # the field jumps at the end
             left, right = probe(stages[1], y), probe(stages[2], y)
             ay = _add(ay, (right.pull(av), 1.0), (left.pull(_times(-1.0, av)), 1.0))
@@ -316,13 +300,11 @@ class AsynchronousLeapfrog(ReversibleSolver):
         v = _mirrored(u.value, v)
         y = _add(middle, (v, -h / 2))
         av = _add(_times(-1.0, av), (ay, h / 2))
-        return (*y, *v), (*ay, *av), None
+        return Undone((*y, *v), (*ay, *av))
 
-    def unbegin(
-        self, probe: Probing, stage: Stage, z: State, a: State, known: Probe | None
-    ) -> State:
-        ay, av = _halves(a)
-        return _add(ay, (probe(stage, _halves(z)[0]).pull(av), 1.0))
+    def unbegin(self, probe: Probing, stage: Stage, start: Undone) -> State:
+        ay, av = _halves(start.a)
+        return _add(ay, (probe(stage, _halves(start.z)[0]).pull(av), 1.0))
 
 
 def _halves(z: State) -> tuple[State, State]:
