@@ -3,22 +3,30 @@
 The deep ContinuousNet of Stateful ODE-Nets at 16 basis functions and 16 Euler steps (1.63 M
 parameters), half the functions, half the functions with half the steps, the plain ResNet of as
 many parameters, and the first and third unrolled into plain modules, all in evaluation mode and
-interleaved in one run. Weights are random: speed does not depend on them. The time of `compress`
-itself is measured too.
+interleaved. Weights are random: speed does not depend on them. The time of `compress` itself is
+measured too.
 
-    python benchmarks/inference.py [--rounds 20] [--threads 2] [--json]
+    python benchmarks/inference.py [--rounds 10] [--processes 5] [--threads 2] [--json]
 
-A batch of one image is measured in ten times as many rounds, since each takes milliseconds.
+A ratio is the median over rounds of times from the same round. Where its tensors happen to lie in
+memory changes the ratio of a process by up to 0.015, so several are asked, one after another; the
+table has their medians. They keep the memory they free: fresh pages from the system take a quarter
+of the time of a large batch, and some models get more of them than others. A batch of one image is
+measured in twenty times as many rounds, since each takes milliseconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from datetime import date
+from typing import Any
 
 import torch
 from torch import nn
@@ -28,6 +36,8 @@ from continua.models import continuous_net, resnet
 
 GOAL = 0.55  # of half the functions with half the steps
 COMPRESS_GOAL = 0.2  # seconds
+BATCHES = {1: 20, 128: 1}  # how many rounds of each, in rounds of the largest
+KEEP = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
 
 
 def models() -> tuple[dict[str, nn.Module], float]:
@@ -72,41 +82,85 @@ def latencies(made: dict[str, nn.Module], batch: int, rounds: int) -> dict[str, 
     return times
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+def measured(rounds: int) -> dict[str, Any]:
+    """What one process finds: seconds of `compress`, and for each model bytes, ms and ratios."""
     made, seconds = models()
-    rows = {name: {"bytes": held(model)} for name, model in made.items()}
-    for batch in (1, 128):
-        times = latencies(made, batch, options.rounds * (10 if batch == 1 else 1))
+    rows: dict[str, dict[str, float]] = {name: {"bytes": held(m)} for name, m in made.items()}
+    for batch, factor in BATCHES.items():
+        times = latencies(made, batch, rounds * factor)
         for name, values in times.items():
             unrolled = ", unrolled" if name.endswith("unrolled") else ""
-            median = statistics.median(values)
-            source = statistics.median(times[f"K=16, 16 steps{unrolled}"])
-            rows[name] |= {f"ms_{batch}": median, f"ratio_{batch}": median / source}
+            source = times[f"K=16, 16 steps{unrolled}"]
+            ratios = [a / b for a, b in zip(values, source, strict=True)]
+            rows[name][f"ms_{batch}"] = statistics.median(values)
+            rows[name][f"ratio_{batch}"] = statistics.median(ratios)
+    return {"compress_seconds": seconds, "rows": rows}
+
+
+def asked(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """What several processes find, one after another."""
+    command = [sys.executable, __file__, "--alone", "--rounds", str(options.rounds)]
+    command += ["--threads", str(options.threads)]
+    found = []
+    for i in range(options.processes):
+        print(f"process {i + 1} of {options.processes}", end="\r", file=sys.stderr, flush=True)
+        done = subprocess.run(
+            command, env={**os.environ, **KEEP}, stdout=subprocess.PIPE, check=True, text=True
+        )
+        found.append(json.loads(done.stdout))
+    return found
+
+
+def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """The medians over processes, and the extremes of ratios."""
+    rows: dict[str, dict[str, Any]] = {}
+    for name, first in found[0]["rows"].items():
+        rows[name] = {}
+        for key in first:
+            values = [one["rows"][name][key] for one in found]
+            rows[name][key] = statistics.median(values)
+            if key.startswith("ratio"):
+                rows[name][f"{key}_range"] = (min(values), max(values))
+    seconds = statistics.median(one["compress_seconds"] for one in found)
+    return {"compress_seconds": seconds, "rows": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--alone", action="store_true", help="what each of the processes does")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.alone:
+        print(json.dumps(measured(options.rounds)))
+        return
+    result = summary(asked(options))
     if options.json:
         facts = {
             "date": str(date.today()), "machine": platform.machine(), "torch": torch.__version__,
-            "threads": options.threads, "rounds": options.rounds,
+            "threads": options.threads, "rounds": options.rounds, "processes": options.processes,
         }  # fmt: skip
-        print(json.dumps({**facts, "compress_seconds": seconds, "rows": rows}))
+        print(json.dumps({**facts, **result}))
         return
     print(
-        f"{options.rounds} rounds, {options.threads} threads, torch {torch.__version__}; "
-        "medians, and their ratios to 16 functions with 16 steps"
+        f"{options.rounds} rounds in each of {options.processes} processes, {options.threads} "
+        f"threads, torch {torch.__version__}; medians, ratios to 16 functions with 16 steps, and "
+        "their least and greatest median of a process"
     )
-    print(f"{'':<26}{'bytes':>12}{'ms, batch 1':>14}{'ratio':>8}{'ms, batch 128':>16}{'ratio':>8}")
-    for name, row in rows.items():
-        print(
-            f"{name:<26}{row['bytes']:>12,}{row['ms_1']:>14.2f}{row['ratio_1']:>8.2f}"
-            f"{row['ms_128']:>16.1f}{row['ratio_128']:>8.2f}"
-        )
+    columns = "".join(f"{f'ms, batch {batch}':>16}{'ratio':>20}" for batch in BATCHES)
+    print(f"{'':<26}{'bytes':>10}{columns}")
+    for name, row in result["rows"].items():
+        line = f"{name:<26}{row['bytes']:>10,}"
+        for batch in BATCHES:
+            low, high = row[f"ratio_{batch}_range"]
+            ratio = f"{row[f'ratio_{batch}']:.3f} ({low:.3f}-{high:.3f})"
+            line += f"{row[f'ms_{batch}']:>16.2f}{ratio:>20}"
+        print(line)
     print(f"half the functions and half the steps: goal {GOAL:.2f}")
-    print(f"compress of the first row: {seconds:.3f} s (goal {COMPRESS_GOAL} s)")
+    print(f"compress of the first row: {result['compress_seconds']:.3f} s (goal {COMPRESS_GOAL} s)")
 
 
 if __name__ == "__main__":

@@ -105,8 +105,8 @@ def load(block):
 
 
 def below_zero(block):
-    block.field[0].running_var.data[0] = 4.0
-    block.field[0].running_var.data[1] = -1.0
+    block.field[0].running_var[0] = 4.0
+    block.field[0].running_var[1] = -1.0
 
 
 def train(block):
@@ -229,6 +229,50 @@ def test_spectral_norm_reads_vectors_of_unit_length(steps, without_graph):
         outputs = [block(x) for _ in range(2)]
     assert torch.equal(*outputs)
     torch.testing.assert_close(outputs[0].clone(), block(x).detach())
+
+
+class Counting(nn.Module):
+    """Writes to its state whenever it is called, in evaluation too."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        self.calls += 1
+        return 0.1 * self.calls * x
+
+
+def test_a_module_that_writes_in_evaluation_leaves_no_trace(without_graph):
+    field = nn.Sequential(nn.BatchNorm1d(4), Counting())
+    block = ct.ODEBlock(field, ct.PiecewiseConstant(3), ct.Euler(steps=3)).eval()
+    x = torch.randn(2, 4)
+    with without_graph():
+        outputs = [block(x) for _ in range(2)]
+    assert torch.equal(*outputs)
+    assert not block.field[1].calls.any()
+
+
+def test_one_norm_that_trains_in_a_block_that_does_not(without_graph):
+    block = made()
+    before = block.field[0].running_mean.clone()
+    with without_graph():
+        block(X)
+        block.field[0].train()
+        found = block(X)
+    assert torch.equal(block.field[0].running_mean, before)
+    torch.testing.assert_close(found.clone(), anew(block))
+    assert torch.equal(block.field[0].running_mean, before)
+
+
+def test_a_second_shape_is_looked_at_like_the_first(without_graph):
+    block = made()
+    with without_graph():
+        block(X)
+        assert block(X[:1]).shape == (1, 4, 5, 5)
+        with pytest.raises(ct.ShapeError, match=r"fails on a state of shape \[2, 3, 5, 5\]"):
+            block(X[:, :3])
+        assert block(X).shape == X.shape
 
 
 def test_both_ways_without_a_graph_may_alternate():

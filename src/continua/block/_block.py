@@ -316,10 +316,11 @@ class ODEBlock(nn.Module):
             or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
         ):
             return None
-        field, plan, serving = self.field, self._plan_of(self.span), self._serving
-        if field.training or plan is None:
-            return None
-        if serving is None or not serving.holds(field, plan):
+        serving = self._serving
+        if serving is None or not serving.holds(self._modules["field"]):
+            field, plan = self.field, self._plan_of(self.span)
+            if field.training or plan is None:
+                return None
             serving = Serving.of(field, self.expansion, plan, self.solver, self.span)
             self._serving = serving
         return serving

@@ -179,13 +179,20 @@ def checked_state(x: Any, weight: Tensor | None) -> tuple[State, Any]:
 def check_tensor(x: Tensor, weight: Tensor | None) -> None:
     """Refuse a state that does not agree with a weight, or has values that are not finite."""
     if weight is None or weight.dtype != x.dtype or weight.device != x.device:
-        _check_kind(x, weight)
+        check_kind(x, weight)
     # On a GPU, looking would wait for all the work before it, in every block.
-    if x.is_cpu and has_values(x) and not finite(x):
+    if x.is_cpu and has_values(x):
+        check_values(x)
+
+
+def check_values(x: Tensor) -> None:
+    """Refuse a state with values that are not finite."""
+    if not finite(x):
         raise ArgumentError(f"the input of the block has {non_finite(x)}")
 
 
-def _check_kind(x: Tensor, weight: Tensor | None) -> None:
+def check_kind(x: Tensor, weight: Tensor | None) -> None:
+    """Refuse a state whose precision or device is not that of a weight."""
     if not (x.is_floating_point() or x.is_complex()):
         raise ShapeError(f"the state must be floating-point, not {x.dtype}; use x.float()")
     if weight is None:

@@ -3,7 +3,7 @@
 from ._augment import InputLayer, ZeroAugment
 from ._binding import Binding, Frame, values_at
 from ._control import DataControl, DepthConcat, evaluated
-from ._expansion import BasisChoice, Expansion, expand, non_negative
+from ._expansion import BasisChoice, Constraint, Expansion, expand, non_negative
 from ._field import Field, fields_of
 from ._hyper import Hypernetwork
 from ._initial import Init
@@ -18,6 +18,7 @@ from ._weights import GivenWeights
 __all__ = [
     "BasisChoice",
     "Binding",
+    "Constraint",
     "DataControl",
     "DepthConcat",
     "Expansion",

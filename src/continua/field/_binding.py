@@ -32,6 +32,8 @@ class Binding:
         expansion: its record.
         update: whether state may be updated at all.
         state: what to read in place of the module's state, for a solve that is repeated.
+        lent: whether the evaluations, which pick coefficients and only read state, may read the
+            module's own in place of a copy.
     """
 
     def __init__(
@@ -40,9 +42,10 @@ class Binding:
         expansion: Expansion,
         update: bool = True,
         state: Mapping[str, Tensor] | None = None,
+        lent: bool = False,
     ):
         self.module, self.expansion = module, expansion
-        self.state = state or {}
+        self.state, self.lent = state or {}, lent
         self.update = update and module.training
         self._accepted: list[Frame] = []
         self._picked: dict[str, tuple[Tensor, ...]] = {}
@@ -175,7 +178,12 @@ class Frame:
             self._bind(binding, name, [rows[i] for i in sampling.index])
 
     def _read_state(self, binding: Binding, name: str, sampling: Sampling) -> None:
-        values = sampling.every(binding.state.get(name, binding.originals[name]))  # [E, ...]
+        stack = binding.state.get(name, binding.originals[name])
+        if binding.lent:
+            rows = stack.unbind(0)
+            self._bind(binding, name, [rows[i] for i in sampling.index])
+            return
+        values = sampling.every(stack)  # [E, ...]
         if name in binding.expansion.constraints:
             values = binding.expansion.constraints[name](values)
         if self._keep:

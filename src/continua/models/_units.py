@@ -92,6 +92,13 @@ class Gain(nn.Module):
         return self.gain * x
 
 
+class ImageMean(nn.Module):
+    """The mean over whatever is left of an image, `[B, C, H, W]` to `[B, C]`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((-2, -1))
+
+
 def residual_unit(
     in_channels: int,
     out_channels: int,
@@ -130,8 +137,7 @@ def head(
     layers: list[nn.Module] = [batch_norm(channels, momentum)]
     if activation is not None:
         layers.append(LAYERS[activation]())
-    # Averaging over whatever is left of the image: any input size works.
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)]
+    layers += [ImageMean(), nn.Linear(channels, classes)]
     return nn.Sequential(*layers)
 
 
