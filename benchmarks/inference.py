@@ -6,13 +6,14 @@ many parameters, and the first and third unrolled into plain modules, all in eva
 interleaved. Weights are random: speed does not depend on them. The time of `compress` itself is
 measured too.
 
-    python benchmarks/inference.py [--rounds 10] [--processes 5] [--threads 2] [--json]
+    python benchmarks/inference.py [--rounds 10] [--processes 5] [--threads 2] [--json] [--release]
 
 A ratio is the median over rounds of times from the same round. Where its tensors happen to lie in
 memory changes the ratio of a process by up to 0.015, so several are asked, one after another; the
-table has their medians. They keep the memory they free: fresh pages from the system take a quarter
-of the time of a large batch, and some models get more of them than others. A batch of one image is
-measured in twenty times as many rounds, since each takes milliseconds.
+table has their medians. They keep the memory they free (glibc only): with `--release`, fresh pages
+from the system take up to a third of the time of a large batch, more in some models than in
+others. One image takes milliseconds: each of its rounds, six times as many, is the median of five
+calls in a row, as a model in use would get them, with its weights and its code in the caches.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from continua.models import continuous_net, resnet
 
 GOAL = 0.55  # of half the functions with half the steps
 COMPRESS_GOAL = 0.2  # seconds
-BATCHES = {1: 20, 128: 1}  # how many rounds of each, in rounds of the largest
+BATCHES = {1: (6, 5), 128: (1, 1)}  # how many times the rounds, how many calls in each
 KEEP = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
 
 
@@ -70,15 +71,20 @@ def held(model: nn.Module) -> int:
 
 
 @torch.inference_mode()
-def latencies(made: dict[str, nn.Module], batch: int, rounds: int) -> dict[str, list[float]]:
+def latencies(
+    made: dict[str, nn.Module], batch: int, rounds: int, calls: int
+) -> dict[str, list[float]]:
     x = torch.randn(batch, 3, 32, 32).contiguous(memory_format=torch.channels_last)
     times: dict[str, list[float]] = {name: [] for name in made}
     for i in range(rounds + 2):  # two to warm up
         for name, model in made.items():
-            started = time.perf_counter()
-            model(x)
+            each = []
+            for _ in range(calls):
+                started = time.perf_counter()
+                model(x)
+                each.append(1000 * (time.perf_counter() - started))
             if i > 1:
-                times[name].append(1000 * (time.perf_counter() - started))
+                times[name].append(statistics.median(each))
     return times
 
 
@@ -86,8 +92,8 @@ def measured(rounds: int) -> dict[str, Any]:
     """What one process finds: seconds of `compress`, and for each model bytes, ms and ratios."""
     made, seconds = models()
     rows: dict[str, dict[str, float]] = {name: {"bytes": held(m)} for name, m in made.items()}
-    for batch, factor in BATCHES.items():
-        times = latencies(made, batch, rounds * factor)
+    for batch, (factor, calls) in BATCHES.items():
+        times = latencies(made, batch, rounds * factor, calls)
         for name, values in times.items():
             unrolled = ", unrolled" if name.endswith("unrolled") else ""
             source = times[f"K=16, 16 steps{unrolled}"]
@@ -104,8 +110,9 @@ def asked(options: argparse.Namespace) -> list[dict[str, Any]]:
     found = []
     for i in range(options.processes):
         print(f"process {i + 1} of {options.processes}", end="\r", file=sys.stderr, flush=True)
+        environment = {**os.environ} if options.release else {**os.environ, **KEEP}
         done = subprocess.run(
-            command, env={**os.environ, **KEEP}, stdout=subprocess.PIPE, check=True, text=True
+            command, env=environment, stdout=subprocess.PIPE, check=True, text=True
         )
         found.append(json.loads(done.stdout))
     return found
@@ -131,6 +138,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--release", action="store_true", help="give freed memory back")
     parser.add_argument("--alone", action="store_true", help="what each of the processes does")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -147,8 +155,8 @@ def main() -> None:
         return
     print(
         f"{options.rounds} rounds in each of {options.processes} processes, {options.threads} "
-        f"threads, torch {torch.__version__}; medians, ratios to 16 functions with 16 steps, and "
-        "their least and greatest median of a process"
+        f"threads, torch {torch.__version__};\nmedians, ratios to 16 functions with 16 steps, "
+        "and their least and greatest in a process"
     )
     columns = "".join(f"{f'ms, batch {batch}':>16}{'ratio':>20}" for batch in BATCHES)
     print(f"{'':<26}{'bytes':>10}{columns}")
