@@ -30,6 +30,7 @@ from datetime import date
 from typing import Any
 
 import torch
+from keeping import KEEP
 from torch import nn
 
 import continua as ct
@@ -38,7 +39,6 @@ from continua.models import continuous_net, resnet
 GOAL = 0.55  # of half the functions with half the steps
 COMPRESS_GOAL = 0.2  # seconds
 BATCHES = {1: (6, 5), 128: (1, 1)}  # how many times the rounds, how many calls in each
-KEEP = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
 
 
 def models() -> tuple[dict[str, nn.Module], float]:

@@ -1,7 +1,8 @@
 """What continua costs over the same arithmetic written by hand.
 
 Each pair runs interleaved in one process (ours, hand, ours, hand, ...), so that both see the same
-machine; a row is the median of the ratios of neighbouring runs, with their quartiles.
+machine; a row is the median of the ratios of neighbouring runs, with their quartiles. The process
+keeps the memory it frees (`keeping.py` says why).
 
     python benchmarks/overhead.py [--rounds 40] [--threads 2] [--json]
 """
@@ -18,6 +19,7 @@ from datetime import date
 
 import torch
 import torch.nn.functional as F
+from keeping import keep_freed_memory
 from torch import Tensor, nn
 
 import continua as ct
@@ -156,6 +158,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    keep_freed_memory()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     rows = []
