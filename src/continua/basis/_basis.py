@@ -66,7 +66,8 @@ class Basis(ABC):
         Returns:
             A tensor of shape `[*s.shape, K]` and of the dtype of s, differentiable in s.
         """
-        s = torch.as_tensor(s)
+        if not isinstance(s, Tensor):  # a tensor would move to the default device
+            s = torch.as_tensor(s)
         if not s.is_floating_point():
             if s.dtype == torch.bool or s.is_complex():
                 raise ArgumentError(f"a depth is a real number, not {s.dtype}")
@@ -168,8 +169,8 @@ def sample(basis: Basis, points: Sequence[Point]) -> Tensor:
         tensor([[1., 0.],
                 [0., 1.]], dtype=torch.float64)
     """
-    s = torch.tensor([point.depth for point in points], dtype=torch.float64)
-    left = torch.tensor([point.side == "left" for point in points])
+    s = torch.tensor([point.depth for point in points], dtype=torch.float64, device="cpu")
+    left = torch.tensor([point.side == "left" for point in points], device="cpu")
     return torch.where(left[:, None], basis(s, "left"), basis(s, "right"))
 
 
@@ -227,4 +228,4 @@ def gauss_points(phase: float, error: float, most: int = 10_000) -> int:
 
 def padding(larger: int, smaller: int) -> Tensor:
     """The coefficient map of a family whose members are prefixes of each other."""
-    return torch.eye(larger, smaller, dtype=torch.float64)
+    return torch.eye(larger, smaller, dtype=torch.float64, device="cpu")

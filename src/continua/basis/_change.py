@@ -57,7 +57,7 @@ def gram(a: Basis, b: Basis) -> Tensor:
 @functools.cache
 def _projection(source: Basis, target: Basis) -> Tensor:
     if source == target:
-        return torch.eye(target.size, dtype=torch.float64)
+        return torch.eye(target.size, dtype=torch.float64, device="cpu")
     if isinstance(source, PiecewiseConstant) and isinstance(target, PiecewiseConstant):
         return _overlaps(source.size, target.size)
     s, w = quadrature(source, target)
@@ -78,7 +78,7 @@ def _solved(phi: Tensor, values: Tensor) -> Tensor:
 
 def _overlaps(source: int, target: int) -> Tensor:
     """The share of each source cell in each target cell, rounded once from the exact quotient."""
-    shares = torch.zeros(target, source, dtype=torch.float64)
+    shares = torch.zeros(target, source, dtype=torch.float64, device="cpu")
     for j in range(target):
         for k in range(j * source // target, -(-(j + 1) * source // target)):
             low = max(Fraction(j, target), Fraction(k, source))
@@ -117,7 +117,7 @@ def interpolation(source: Basis, target: Basis) -> Tensor:
                 [0.2500, 0.7500]], dtype=torch.float64)
     """
     functions, values = sample(target, target.nodes), sample(source, target.nodes)
-    if torch.equal(functions, torch.eye(target.size, dtype=torch.float64)):
+    if torch.equal(functions, torch.eye(target.size, dtype=torch.float64, device="cpu")):
         return values
     return _solved(functions, values)
 
@@ -127,7 +127,7 @@ def least_squares(phi: Tensor, rcond: float) -> Tensor:
 
     Singular values below `rcond` times the largest count as zero.
     """
-    if torch.equal(phi, torch.eye(*phi.shape, dtype=phi.dtype)):
+    if torch.equal(phi, torch.eye(*phi.shape, dtype=phi.dtype, device=phi.device)):
         return phi.T.contiguous()
     inverse: Tensor = torch.linalg.pinv(phi, rtol=rcond)
     # Rounding leaves 1e-17 where the exact inverse has zeros; zeros keep coefficients apart.

@@ -78,7 +78,7 @@ class BSpline(Basis):
         check_count("factor", factor)
         p, cells = self.degree, self.size - self.degree
         knots = [factor * knot for knot in self._knots]
-        matrix = torch.eye(self.size, dtype=torch.float64)
+        matrix = torch.eye(self.size, dtype=torch.float64, device="cpu")
         for new in range(factor * cells):
             if new % factor:
                 knots, insertion = insert_knot(knots, p, new)
@@ -98,7 +98,7 @@ def insert_knot(knots: list[int], degree: int, new: int) -> tuple[list[int], Ten
     """Boehm's knot insertion: the longer knot vector, and the map of the coefficients."""
     size = len(knots) - degree - 1
     span = max(i for i, knot in enumerate(knots) if knot <= new)
-    matrix = torch.zeros(size + 1, size, dtype=torch.float64)
+    matrix = torch.zeros(size + 1, size, dtype=torch.float64, device="cpu")
     for i in range(size + 1):
         if i <= span - degree:
             alpha = 1.0

@@ -287,7 +287,7 @@ class BlockDynamics(Dynamics):
             depths = self._sided(stages)
         elif self._reads_depth:
             values = [float(stage.depth) for stage in stages]
-            depths = self._depths(torch.tensor(values, dtype=torch.float64))
+            depths = self._depths(torch.tensor(values, dtype=torch.float64, device="cpu"))
         return self._binding.frame(samplings, points, None, leaves), depths
 
     def _depths(self, values: Tensor) -> Sequence[Tensor]:
@@ -296,7 +296,9 @@ class BlockDynamics(Dynamics):
 
     def _sided(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
         """The depths, each on its own side of a jump of the signal when rounded."""
-        exact = torch.tensor([float(stage.depth) for stage in stages], dtype=torch.float64)
+        exact = torch.tensor(
+            [float(stage.depth) for stage in stages], dtype=torch.float64, device="cpu"
+        )
         depths = exact.to(real(self._like.dtype))
         for i, stage in enumerate(stages):
             if float(exact[i]) in self.breakpoints:

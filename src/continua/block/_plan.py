@@ -70,7 +70,9 @@ class Plan:
     def of(cls, stages: tuple[Stage, ...], stretch: Stretch, expansion: Expansion) -> Self:
         """The plan in double precision."""
         points = tuple(stretch.exactly(Fraction(stage.depth), stage.side) for stage in stages)
-        depths = torch.tensor([float(stage.depth) for stage in stages], dtype=torch.float64)
+        depths = torch.tensor(
+            [float(stage.depth) for stage in stages], dtype=torch.float64, device="cpu"
+        )
         samplings = {basis: Sampling.of(basis, points) for basis in expansion.bases.values()}
         inverses = {
             basis: least_squares(sample(basis, points), rcond=1e-7)

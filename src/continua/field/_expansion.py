@@ -148,7 +148,7 @@ def _is_state(module: nn.Module, name: str, value: Tensor) -> bool:
     return (
         value.is_floating_point()
         and key not in module.get_submodule(path)._non_persistent_buffers_set
-        and bool(value.isfinite().all())
+        and (value.is_meta or bool(value.isfinite().all()))
     )
 
 

@@ -35,7 +35,7 @@ class Path:
     def __init__(self, s: Sequence[float] | Tensor, values: Tensor, kind: Kind = "linear"):
         given = s.detach().cpu() if isinstance(s, Tensor) else s
         try:
-            depths = torch.as_tensor(given, dtype=torch.float64)
+            depths = torch.as_tensor(given, dtype=torch.float64, device="cpu")
         except (TypeError, ValueError, RuntimeError):
             raise ArgumentError(f"the depths of a path are numbers, not {s!r}") from None
         if depths.dim() != 1 or len(depths) < 2:

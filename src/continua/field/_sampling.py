@@ -33,7 +33,12 @@ class Sampling:
     def of(cls, basis: Basis, points: Sequence[Point]) -> Sampling:
         """The basis at these points, in float64."""
         if isinstance(basis, Constant):
-            return cls(None, (0,) * len(points), torch.zeros(len(points), dtype=torch.int64), True)
+            return cls(
+                None,
+                (0,) * len(points),
+                torch.zeros(len(points), dtype=torch.int64, device="cpu"),
+                True,
+            )
         phi = sample(basis, points)  # [E, K]
         if bool(((phi == 0) | (phi == 1)).all()) and bool((phi.sum(1) == 1).all()):
             picks = phi.argmax(1)
@@ -41,8 +46,8 @@ class Sampling:
             return cls(None, index, picks, len(set(index)) == 1)
         seen: dict[tuple[float, ...], int] = {}
         index = tuple(seen.setdefault(tuple(row), len(seen)) for row in phi.tolist())
-        rows = torch.tensor(list(seen), dtype=torch.float64)
-        return cls(rows, index, torch.tensor(index), len(seen) == 1)
+        rows = torch.tensor(list(seen), dtype=torch.float64, device="cpu")
+        return cls(rows, index, torch.tensor(index, device="cpu"), len(seen) == 1)
 
     def placed(self, dtype: torch.dtype, device: torch.device) -> Sampling:
         """The same in this precision and on this device."""

@@ -95,7 +95,7 @@ def functional_gradient(
             for name, gradient in _at(block, x, states[depth].detach(), a, depth).items():
                 found.setdefault(name, []).extend([gradient] * depths.count(depth))
     return FunctionalGradient(
-        torch.tensor(depths, dtype=torch.float64),
+        torch.tensor(depths, dtype=torch.float64, device="cpu"),
         {name: torch.stack(values) for name, values in found.items()},
     )
 
