@@ -56,6 +56,14 @@ class Basis(ABC):
         self.breakpoints = tuple(breakpoints)
         self.nodes = tuple(nodes)
 
+    @cached_property
+    def jumps(self) -> tuple[float, ...]:
+        """The inner breakpoints at which a function jumps, and does not only bend."""
+        inner = self.breakpoints[1:-1]
+        s = torch.tensor(inner, dtype=torch.float64, device="cpu")
+        gaps = (self(s, "right") - self(s, "left")).abs().amax(-1)
+        return tuple(b for b, gap in zip(inner, gaps.tolist(), strict=True) if gap > 1e-9)
+
     def __call__(self, s: Tensor | float, side: Side = "right") -> Tensor:
         """The K functions at depth s.
 

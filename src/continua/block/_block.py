@@ -263,7 +263,7 @@ class ODEBlock(nn.Module):
         )
         self._solver = checked_solver(solver)
         self._stretch = Stretch(self.span, bases.values())
-        stages = self.solver.schedule(self.span, self._stretch.breaks)
+        stages = self.solver.schedule(self.span, self._stretch.jumps)
         plan = None if stages is None else Plan.of(stages, self._stretch, self.expansion)
         self._exact = plan
         self._place()
@@ -370,9 +370,11 @@ class ODEBlock(nn.Module):
         cost: RunningCost | None,
         solver: Solver,
     ) -> BlockDynamics:
-        breaks = self._stretch.breaks
-        if isinstance(x, Path) and not isinstance(solver, RungeKutta):
-            plan = None  # a reversible method has further stages where the signal jumps
+        breaks, jumps = self._stretch.breaks, self._stretch.jumps
+        if isinstance(x, Path):
+            breaks, jumps = (*breaks, *x.breakpoints), (*jumps, *x.jumps)
+            if not isinstance(solver, RungeKutta):
+                plan = None  # a reversible method has further stages where the signal jumps
 
         def place(basis: Basis, sampling: Sampling) -> Sampling:
             return sampling.placed(self._dtypes[basis], self._reference().device)
@@ -383,7 +385,8 @@ class ODEBlock(nn.Module):
             plan,
             lambda stage: self._stretch.point(stage.depth, stage.side),
             place,
-            (*breaks, *x.breakpoints) if isinstance(x, Path) else breaks,
+            breaks,
+            jumps,
             abs(self.span[1] - self.span[0]),
             like,
             x,

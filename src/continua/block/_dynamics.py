@@ -42,7 +42,8 @@ class BlockDynamics(Dynamics):
         plan: the fixed grid of the solver, if it has one.
         point: from a stage to a point of the bases.
         place: from a basis and a sampling to the sampling in the weights' precision.
-        breakpoints: the depths at which weights may jump.
+        breakpoints: the depths at which weights or the input may jump or bend.
+        jumps: those at which they may jump.
         width: of the span on which the bases live.
         like: a leaf of the state, whose precision and device depths take.
         x: the input of the block.
@@ -62,6 +63,7 @@ class BlockDynamics(Dynamics):
         point: Callable[[Stage], Point],
         place: Callable[[Basis, Sampling], Sampling],
         breakpoints: tuple[float, ...],
+        jumps: tuple[float, ...],
         width: float,
         like: Tensor,
         x: Any,
@@ -86,7 +88,7 @@ class BlockDynamics(Dynamics):
         self._checked = False
         self._binding = Binding(module, expansion)
         self._frame: Frame | None = None
-        self.breakpoints = breakpoints
+        self.breakpoints, self.jumps = breakpoints, jumps
         self._names = tuple(expansion.weights)
         self._costs_own = list(cost.parameters()) if isinstance(cost, nn.Module) else []
         self._gathered: dict[int, Tensor] = {}

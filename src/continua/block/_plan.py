@@ -24,16 +24,20 @@ class Stretch:
 
     Attributes:
         breaks: the depths of the span where a basis breaks.
+        jumps: those where it jumps.
     """
 
     def __init__(self, span: Span, bases: Iterable[Basis]):
         self._low, self._high = sorted(span)
         self._start = Fraction(self._low)
         self._width = Fraction(self._high) - self._start
-        inner = sorted({b for basis in set(bases) for b in basis.breakpoints[1:-1]})
+        bases = set(bases)
+        inner = sorted({b for basis in bases for b in basis.breakpoints[1:-1]})
         # The way back from such a depth must be exact.
         self._known = {float(self._start + self._width * Fraction(b)): b for b in inner}
         self.breaks = tuple(self._known)
+        jumps = {b for basis in bases for b in basis.jumps}
+        self.jumps = tuple(s for s, b in self._known.items() if b in jumps)
 
     def point(self, s: float | Fraction, side: Side) -> Point:
         """A depth of the span as a point of the bases."""

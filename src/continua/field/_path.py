@@ -64,6 +64,11 @@ class Path:
         """The depths at which the signal jumps or bends."""
         return () if self.kind == "cubic" else tuple(self.s.tolist())
 
+    @property
+    def jumps(self) -> tuple[float, ...]:
+        """Those at which it jumps."""
+        return self.breakpoints if self.kind == "previous" else ()
+
     def check(self, span: tuple[float, float]) -> None:
         """Refuse a span that the signal does not cover."""
         low, high = sorted(span)

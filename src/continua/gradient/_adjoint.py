@@ -236,7 +236,7 @@ class _Backward(Dynamics):
 
     def __init__(self, job: _AdjointJob, backsolve: bool, at_stages: bool):
         self.job, self.backsolve, self.at_stages = job, backsolve, at_stages
-        self.breakpoints = job.dynamics.breakpoints
+        self.breakpoints, self.jumps = job.dynamics.breakpoints, job.dynamics.jumps
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
         reading = self.job.dynamics.read(stages, leaves=self.at_stages)

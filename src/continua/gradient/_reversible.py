@@ -52,7 +52,7 @@ class _ReversibleJob(Job):
         )
 
     def forward(self, z: State) -> Trajectory:
-        self.plan = self.solver.plan(self.span, self.dynamics.breakpoints)
+        self.plan = self.solver.plan(self.span, self.dynamics.jumps)
         return self.solver.integrate(
             self.dynamics, z, self.span, self.save_at, observe=self.stored.extend
         )

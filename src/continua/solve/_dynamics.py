@@ -52,7 +52,8 @@ class Dynamics(ABC):
     """A field that is read at many stages at once.
 
     Attributes:
-        breakpoints: the depths at which the field may jump.
+        breakpoints: the depths between which the field is smooth.
+        jumps: those at which it may jump.
         tensors: what the field depends on besides state and depth, for gradients.
         frequency: how fast the field varies with depth itself, in radians, where the steps are to
             be differentiated by what it varies with.
@@ -63,6 +64,7 @@ class Dynamics(ABC):
     """
 
     breakpoints: tuple[float, ...] = ()
+    jumps: tuple[float, ...] = ()
     tensors: tuple[Tensor, ...] = ()
     frequency: float = 0.0
     varies: bool = False
@@ -160,7 +162,7 @@ class Function(Dynamics):
 
     def __init__(self, f: Callable[[float, Tensor], Tensor], breakpoints: Sequence[float] = ()):
         self._f = f
-        self.breakpoints = tuple(breakpoints)
+        self.breakpoints = self.jumps = tuple(breakpoints)
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
         def evaluate(s: float) -> Evaluate:

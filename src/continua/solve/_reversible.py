@@ -114,6 +114,10 @@ class ReversibleSolver(Solver):
     def _inside(self, start: Fraction, end: Fraction) -> list[Stage]:
         """The stages of a step that does not end at a jump."""
 
+    @abstractmethod
+    def _across(self, start: Fraction, end: Fraction) -> list[Stage]:
+        """The further stages of one that does."""
+
     def before(self, span: Span, n: int) -> list[Stage]:
         """The further stages that undoing step n needs."""
         return []
@@ -137,24 +141,23 @@ class ReversibleSolver(Solver):
             left = left[len(out[-1]) :]
         return out
 
-    def plan(self, span: Span, breakpoints: Sequence[float]) -> list[list[Stage]]:
-        """The stages of every step; where the field jumps at its end, both sides are the last."""
-        key = (span, tuple(breakpoints))
+    def plan(self, span: Span, jumps: Sequence[float]) -> list[list[Stage]]:
+        """The stages of every step, those at a jump of the field at its end among them."""
+        key = (span, tuple(jumps))
         if key in self._known:
             return self._known[key]
-        grid, jumps = self.grid(span), {float(b) for b in breakpoints}
+        grid, where = self.grid(span), {float(s) for s in jumps}
         out = []
         for start, end in itertools.pairwise(grid):
             stages = self._inside(start, end)
-            if float(end) in jumps and end != grid[-1]:
-                first, last = sides(start, end)
-                stages += [Stage(end, last), Stage(end, first)]
+            if float(end) in where and end != grid[-1]:
+                stages += self._across(start, end)
             out.append(stages)
         self._known[key] = out
         return out
 
-    def schedule(self, span: Span, breakpoints: Sequence[float]) -> tuple[Stage, ...]:
-        return (*self.first(span), *itertools.chain(*self.plan(span, breakpoints)))
+    def schedule(self, span: Span, jumps: Sequence[float]) -> tuple[Stage, ...]:
+        return (*self.first(span), *itertools.chain(*self.plan(span, jumps)))
 
     def integrate(
         self,
@@ -165,8 +168,8 @@ class ReversibleSolver(Solver):
         observe: Any = None,
     ) -> Trajectory:
         h = (span[1] - span[0]) / self.steps
-        plan = self.plan(span, dynamics.breakpoints)
-        every = dynamics.on_grid(lambda: self.schedule(span, dynamics.breakpoints))
+        plan = self.plan(span, dynamics.jumps)
+        every = dynamics.on_grid(lambda: self.schedule(span, dynamics.jumps))
         dynamics.accept()
         fractions = self.fractions(span, save_at)
         saved = [z] * (len(save_at) - sum(map(len, fractions)))
@@ -218,6 +221,9 @@ class ReversibleHeun(ReversibleSolver):
     def _inside(self, start: Fraction, end: Fraction) -> list[Stage]:
         return [Stage(end, sides(start, end)[1])]
 
+    def _across(self, start: Fraction, end: Fraction) -> list[Stage]:
+        return [Stage(end, sides(start, end)[0])]
+
     def before(self, span: Span, n: int) -> list[Stage]:
         start, width = Fraction(span[0]), Fraction(span[1]) - Fraction(span[0])
         return [Stage(start + width * n / self.steps, sides(span[0], span[1])[0])]
@@ -231,7 +237,7 @@ class ReversibleHeun(ReversibleSolver):
         g = evaluate[0](w)
         y = _add(y, (f, h / 2), (g, h / 2))
         if len(evaluate) > 1:  # the field jumps here: go on with the slope beyond
-            g = evaluate[2](w)
+            g = evaluate[1](w)
         return (*y, *w, *g)
 
     def undo(self, probe: Probing, stages: Sequence[Stage], end: Undone, h: float) -> Undone:
@@ -273,6 +279,10 @@ class AsynchronousLeapfrog(ReversibleSolver):
 
     def _inside(self, start: Fraction, end: Fraction) -> list[Stage]:
         return [Stage((start + end) / 2, "right")]
+
+    def _across(self, start: Fraction, end: Fraction) -> list[Stage]:
+        first, last = sides(start, end)
+        return [Stage(end, last), Stage(end, first)]
 
     def begin(self, evaluate: Sequence[Evaluate], z: State) -> State:
         return (*z, *evaluate[0](z))

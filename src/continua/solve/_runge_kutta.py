@@ -38,12 +38,12 @@ class Solver(ABC):
         """How often a solve over this span calls the field; None if that is not known before."""
 
     @abstractmethod
-    def schedule(self, span: Span, breakpoints: Sequence[float]) -> tuple[Stage, ...] | None:
+    def schedule(self, span: Span, jumps: Sequence[float]) -> tuple[Stage, ...] | None:
         """Every evaluation of a solve, in order; None if the solver finds its own way.
 
         Args:
             span: from where to where.
-            breakpoints: where the field may jump.
+            jumps: where the field may jump.
         """
 
     @abstractmethod
@@ -106,7 +106,7 @@ class RungeKutta(Solver):
     def evaluations(self, span: Span) -> int | None:
         return None if self.steps is None else self.steps * self.tableau.stages
 
-    def schedule(self, span: Span, breakpoints: Sequence[float]) -> tuple[Stage, ...] | None:
+    def schedule(self, span: Span, jumps: Sequence[float]) -> tuple[Stage, ...] | None:
         return None if self.steps is None else self.stages(span)
 
     def stages(self, span: Span) -> tuple[Stage, ...]:

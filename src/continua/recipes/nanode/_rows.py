@@ -225,7 +225,7 @@ def unread(basis: ct.Basis, solver: ct.Solver) -> int:
         >>> unread(ct.PiecewiseConstant(8), ct.Euler(steps=2))
         6
     """
-    stages = solver.schedule((0.0, 1.0), basis.breakpoints[1:-1])
+    stages = solver.schedule((0.0, 1.0), basis.jumps)
     assert stages is not None
     points = [Point(float(stage.depth), stage.side) for stage in stages]
     return int((sample(basis, points) == 0).all(0).sum())
