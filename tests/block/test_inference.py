@@ -105,8 +105,8 @@ def load(block):
 
 
 def below_zero(block):
-    block.field[0].running_var[0] = 4.0
-    block.field[0].running_var[1] = -1.0
+    block.field[0].running_var.data[0] = 4.0
+    block.field[0].running_var.data[1] = -1.0
 
 
 def train(block):
@@ -251,6 +251,67 @@ def test_a_module_that_writes_in_evaluation_leaves_no_trace(without_graph):
         outputs = [block(x) for _ in range(2)]
     assert torch.equal(*outputs)
     assert not block.field[1].calls.any()
+
+
+class Meddling(nn.Module):
+    """Trains a norm that is in evaluation, behind its back."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.linear = nn.BatchNorm1d(4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        norm = self.norm
+        return self.linear(
+            nn.functional.batch_norm(x, norm.running_mean, norm.running_var, training=True)
+        )
+
+
+@pytest.mark.parametrize("steps", [3, 5])
+def test_statistics_that_are_written_to_after_all(steps, without_graph):
+    torch.manual_seed(0)
+    block = scrambled(
+        ct.ODEBlock(Meddling(), ct.PiecewiseConstant(3), ct.Euler(steps=steps))
+    ).eval()
+    before = {name: value.clone() for name, value in block.state_dict().items()}
+    x = torch.randn(5, 4)
+    with without_graph():
+        outputs = [block(x) for _ in range(2)]
+    for name, value in block.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    for out in outputs:
+        torch.testing.assert_close(out.clone(), block(x).detach())
+
+
+def test_a_field_that_changes_its_ways(without_graph):
+    block = ct.ODEBlock(nn.Sequential(nn.ReLU(), nn.Linear(4, 4)), solver=ct.Euler(steps=2)).eval()
+    x = torch.randn(5, 4)
+    with without_graph():
+        block(x)
+        block.field[0].inplace = True
+        with pytest.raises(ct.ModuleError, match="in place"):
+            block(x)
+        block.field[0].inplace = False
+        block.field[1].register_forward_hook(lambda m, i, o: o.mean(0, keepdim=True))
+        with pytest.raises(ct.ShapeError, match="dz/ds must have the shape of z"):
+            block(torch.randn(5, 4))
+
+
+@pytest.mark.parametrize("basis", [ct.PiecewiseConstant(2), ct.Legendre(2)], ids=repr)
+def test_a_field_that_writes_to_a_state_that_does_not_tell(basis):
+    field = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 4))
+    block = ct.ODEBlock(field, basis, ct.Euler(steps=2)).eval()
+    with torch.inference_mode(), pytest.raises(ct.ModuleError, match="in place"):
+        block(torch.randn(5, 4))
+
+
+def test_weights_are_not_cached_over_depth(without_graph):
+    field = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+    block = ct.ODEBlock(field, ct.PiecewiseConstant(2), ct.Euler(steps=2)).eval()
+    with without_graph():
+        block(torch.randn(5, 4))
+        with nn.utils.parametrize.cached(), pytest.raises(ct.ModuleError, match="outside of it"):
+            block(torch.randn(5, 4))
 
 
 def test_one_norm_that_trains_in_a_block_that_does_not(without_graph):

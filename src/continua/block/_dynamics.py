@@ -124,14 +124,17 @@ class BlockDynamics(Dynamics):
         """Whether a weight is other than a bucket or a constant, or a field has such a factor."""
         plain = (Constant, PiecewiseConstant)
         bases = {self._expansion.weights[name] for name in self._names}
-        return any(not isinstance(basis, plain) for basis in bases) or any(
-            field.depth_frequency > 0 for field in self._fields
-        )
+        return self.driven or any(not isinstance(basis, plain) for basis in bases)
+
+    @property
+    def driven(self) -> bool:  # type: ignore[override]
+        """Whether a field reads the depth itself, or its input is a signal."""
+        return isinstance(self._x, Path) or any(field.reads_depth for field in self._fields)
 
     @property
     def noisy(self) -> bool:  # type: ignore[override]
-        """Whether the module is training: then it may draw random numbers."""
-        return self._module.training
+        """Whether a part of the module is training: then it may draw random numbers."""
+        return any(module.training for module in self._module.modules())
 
     @property
     def stateful(self) -> bool:  # type: ignore[override]
@@ -151,7 +154,13 @@ class BlockDynamics(Dynamics):
     def _fingerprint(self) -> tuple[object, ...]:
         """What must not change between a forward pass and the backward pass that repeats it."""
         modes = tuple(module.training for module in self._module.modules())
-        return (modes, *(tensor(self._module, name)._version for name in self._names))
+        given = (self._x if self._reads_depth else (), self._args, self._kwargs)
+        tensors = [
+            *(tensor(self._module, name) for name in self._names),
+            *(p for p in self._module.parameters() if not p.requires_grad),
+            *(t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)),
+        ]
+        return (modes, *(t._version for t in tensors if not t.is_inference()))
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._binding.__exit__(kind, error, trace)
@@ -161,8 +170,8 @@ class BlockDynamics(Dynamics):
     def again(self) -> Iterator[None]:
         if self._seen and self._seen != self._fingerprint():
             raise SolveError(
-                "weights or training mode of the field changed between the forward pass and the "
-                "backward pass that evaluates it again; call backward first"
+                "weights, arguments or training mode of the field changed between the forward "
+                "pass and the backward pass that evaluates it again; call backward first"
             )
         self._gathered, _ = {}, self.tensors  # found now, before anything is swapped
         kept = (self._binding, self._x, self._args, self._kwargs)

@@ -11,8 +11,12 @@ from torch.utils import _pytree as pytree
 
 from continua._errors import ContinuaError, ModuleError, ShapeError
 
+from ._checks import has_values
 
-def first_call(name: str, call: Callable[[], Any], z: Any, structure: Any) -> Any:
+
+def first_call(
+    name: str, call: Callable[[], Any], z: Any, structure: Any, compare: bool = True
+) -> Any:
     """What the field returns, or a sentence on what is wrong with it.
 
     Args:
@@ -20,8 +24,9 @@ def first_call(name: str, call: Callable[[], Any], z: Any, structure: Any) -> An
         call: evaluates it.
         z: the state at which it does.
         structure: of the state, None for a single tensor.
+        compare: whether to look at the values of tensors that do not tell when they are written to.
     """
-    versions = _versions(z)
+    versions, kept = _versions(z), _kept(z) if compare else ()
     try:
         out = call()
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
@@ -30,7 +35,7 @@ def first_call(name: str, call: Callable[[], Any], z: Any, structure: Any) -> An
         raise ShapeError(
             f"the field {name} fails on a state of shape {shapes(z)}: {error}"
         ) from error
-    if versions != _versions(z):
+    if versions != _versions(z) or not all(torch.equal(part, copy) for part, copy in kept):
         raise ModuleError(
             f"the field {name} changes the state it is given in place; a solver needs that "
             "state again: use inplace=False"
@@ -68,3 +73,15 @@ def _versions(z: Any) -> list[int]:
         return []
     parts = [z] if isinstance(z, Tensor) else pytree.tree_leaves(z)
     return [part._version for part in parts if not part.is_inference()]
+
+
+def _kept(z: Any) -> list[tuple[Tensor, Tensor]]:
+    """The parts of a state of which it cannot be known, each with a copy."""
+    if torch.compiler.is_compiling():
+        return []
+    parts = [z] if isinstance(z, Tensor) else pytree.tree_leaves(z)
+    return [
+        (part, part.clone())
+        for part in parts
+        if part.is_inference() and part.is_cpu and has_values(part)
+    ]

@@ -7,9 +7,10 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
+from torch.nn.utils.parametrize import is_parametrized
 
-from continua.field import Binding, Constraint, Expansion, Field, tensor
-from continua.solve import Map, RungeKutta, Solver, Span
+from continua.field import Binding, Expansion, Field, tensor
+from continua.solve import RungeKutta, Solver, Span
 
 from ._checks import check_kind, check_values
 from ._first import first_call
@@ -17,22 +18,19 @@ from ._plan import Plan
 
 #: of devices, where two tensors can be asked whether they are the same memory
 KINDS = ("cpu", "cuda", "mps")
-#: the modules that only read their state in evaluation, whatever they are given
-READERS = (
-    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm,
-    nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d,
-)  # fmt: skip
+#: the modules that only read their state in evaluation
+READERS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class Serving:
     """The solve on a fixed grid whose evaluations pick coefficients, as those of buckets do.
 
     Weights are views of the coefficients, made once: they see whatever is written to those, and
-    making them for every call costs as much as a small field does. So is the state of modules
-    that are known to only read it, as long as it is valid; where others have some, all of it is
-    copied for every call, since they may write to it. `holds` tells whether modules, tensors and
-    their memory are still the same. What is done once per call counts here: on one image all of
-    it takes as long as a third of an evaluation.
+    making them for every call costs as much as a small field does. So are the means of batch
+    norms, which only read them; if something has written to one after all, it gets its value back
+    and the solve is done again, with copies as for all other state. `holds` tells whether modules,
+    tensors and their memory are still the same. What is done once per call counts here: on one
+    image all of it takes as long as a third of an evaluation.
 
     Args:
         module: the expanded module.
@@ -40,23 +38,31 @@ class Serving:
         plan: the grid; `Serving.of` looks whether it does here.
         solver: whose grid it is.
         span: from which depth to which.
+        lend: whether any state may be read in place.
     """
 
     def __init__(
-        self, module: nn.Module, expansion: Expansion, plan: Plan, solver: RungeKutta, span: Span
+        self,
+        module: nn.Module,
+        expansion: Expansion,
+        plan: Plan,
+        solver: RungeKutta,
+        span: Span,
+        lend: bool = True,
     ):
         assert solver.steps is not None
         self._module, self._solver = module, solver
+        self._made_of = (module, expansion, plan, solver, span)
+        self._instead: Serving | None = None  # which lends nothing
         self._terms = solver.terms((span[1] - span[0]) / solver.steps)
         self._inference = torch.is_inference_mode_enabled()  # its tensors serve nowhere else
-        owners = {module.get_submodule(name.rpartition(".")[0]) for name in expansion.state}
-        ruled = {tensor(module, name): rule for name, rule in expansion.constraints.items()}
-        lent = all(map(_reads_only, owners)) and all(_obeys(t, rule) for t, rule in ruled.items())
-        self._readers = owners if lent else ()
-        self._valid = [(t, t._version) for t in ruled] if lent else []
+        lent = _lent(module, expansion) if lend else {}
+        self._readers = set(lent.values())
+        self._lent = [(t, t._version, t.clone()) for t in (tensor(module, name) for name in lent)]
         with Binding(module, expansion, update=False, lent=lent) as binding:
             frame = self._frame = binding.frame(plan.samplings, plan.points)
-            self._maps = frame.maps((), {})
+            self._first, *self._others = frame.maps((), {})
+        self._name = type(module).__name__
         self._binding = binding
         self._weight = next((binding.originals[name] for name in expansion.weights), None)
         self._tree = [
@@ -90,6 +96,8 @@ class Serving:
 
     def holds(self, module: nn.Module | None) -> bool:
         """Whether this is still made of this, and of the same tensors in the same memory."""
+        if self._instead is not None:
+            return self._instead.holds(module)
         if module is not self._module or module.training:
             return False
         for modules, key, child in self._tree:
@@ -101,13 +109,15 @@ class Serving:
         for reader in self._readers:
             if reader.training:
                 return False
-        for value, version in self._valid:
+        for value, version, _ in self._lent:
             if value._version != version:
                 return False
         return self._inference == torch.is_inference_mode_enabled()
 
     def __call__(self, z: Tensor) -> Tensor:
         """The state at the end of the span."""
+        if self._instead is not None:
+            return self._instead(z)
         weight = next(self._module.parameters(), None) if self._weight is None else self._weight
         if weight is None or z.dtype != weight.dtype or z.device != weight.device:
             check_kind(z, weight)
@@ -120,31 +130,54 @@ class Serving:
                 rule(stack, out=copy)
             elif stack is not copy:
                 copy.copy_(stack)
+        new = z.shape != self._tried
+        if new:
+            for value, _, kept in self._lent:
+                kept.copy_(value)
         try:
             self._frame.show()
-            maps = self._maps if z.shape == self._tried else self._watched()
-            out = self._solver.march(maps, z, self._terms)
+            out = self._solver.march([self._watched, *self._others], z, self._terms)
             self._tried = z.shape
-            return out
         finally:
             self._binding.shown = None
             for registry, key, value, _ in self._places:
                 registry[key] = value
+        for value, version, kept in self._lent:
+            # What torch's own functions write to a statistic does not count as a version.
+            if value._version != version or (new and not torch.equal(value, kept)):
+                return self._again(z)
+        return out
 
-    def _watched(self) -> list[Map]:
-        """The same evaluations, of which the first looks for mistakes of the field."""
-        first, *others = self._maps
-        name = type(self._module).__name__
-        return [lambda z: first_call(name, lambda: first(z), z, None), *others]
+    def _watched(self, z: Tensor) -> Tensor:
+        """The first evaluation, which shows the mistakes of a field."""
+        new = z.shape != self._tried
+        out: Tensor = first_call(self._name, lambda: self._first(z), z, None, compare=new)
+        return out
+
+    def _again(self, z: Tensor) -> Tensor:
+        """The solve with nothing lent, after something wrote to what was."""
+        with torch.no_grad():
+            for value, _, kept in self._lent:
+                value.copy_(kept)
+        self._instead = type(self)(*self._made_of, lend=False)
+        return self._instead(z)
 
 
-def _reads_only(module: nn.Module) -> bool:
-    return type(module) in READERS and not module.training
+def _lent(module: nn.Module, expansion: Expansion) -> dict[str, nn.Module]:
+    """The state that can be read in place, and whose it is.
 
-
-def _obeys(value: Tensor, rule: Constraint) -> bool:
-    """Whether state is valid as it is, and tells when it is written to."""
-    return not value.is_inference() and torch.equal(rule(value), value)
+    A module that reads it only, no rule for what may be read, and a tensor that tells when it is
+    written to.
+    """
+    owners = {name: module.get_submodule(name.rpartition(".")[0]) for name in expansion.state}
+    return {
+        name: owner
+        for name, owner in owners.items()
+        if type(owner) in READERS
+        and not owner.training
+        and name not in expansion.constraints
+        and not tensor(module, name).is_inference()
+    }
 
 
 def _own_views(module: nn.Module, expansion: Expansion, plan: Plan) -> bool:
@@ -154,6 +187,7 @@ def _own_views(module: nn.Module, expansion: Expansion, plan: Plan) -> bool:
     """
     return (
         all(sampling.rows is None for sampling in plan.samplings.values())
+        and not any(map(is_parametrized, module.modules()))
         and all(t.device.type in KINDS for t in (*module.parameters(), *module.buffers()))
         and all(type(parameter) is nn.Parameter for parameter in module.parameters())
         and not any(

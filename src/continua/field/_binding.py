@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
+from continua._errors import ModuleError
 from continua.basis import Basis, Point, least_squares, sample
 
 from ._expansion import Expansion
@@ -32,8 +34,8 @@ class Binding:
         expansion: its record.
         update: whether state may be updated at all.
         state: what to read in place of the module's state, for a solve that is repeated.
-        lent: whether the evaluations, which pick coefficients and only read state, may read the
-            module's own in place of a copy.
+        lent: the state of which evaluations that pick coefficients read the module's own, in place
+            of a copy that they may write to.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class Binding:
         expansion: Expansion,
         update: bool = True,
         state: Mapping[str, Tensor] | None = None,
-        lent: bool = False,
+        lent: Collection[str] = (),
     ):
         self.module, self.expansion = module, expansion
         self.state, self.lent = state or {}, lent
@@ -52,6 +54,13 @@ class Binding:
         self.shown: Frame | None = None  #: whose constant weights the module has
 
     def __enter__(self) -> Self:
+        if parametrize._cache_enabled and any(
+            parametrize.is_parametrized(part) for part in self.module.modules()
+        ):
+            raise ModuleError(
+                "inside parametrize.cached() every depth would get the weights of the first; "
+                "call the block outside of it"
+            )
         names = [*self.expansion.weights, *self.expansion.state, *self.expansion.carried]
         self.slots = {
             name: [slot(self.module, alias) for alias in self.expansion.names(name)]
@@ -179,7 +188,7 @@ class Frame:
 
     def _read_state(self, binding: Binding, name: str, sampling: Sampling) -> None:
         stack = binding.state.get(name, binding.originals[name])
-        if binding.lent:
+        if name in binding.lent:
             rows = stack.unbind(0)
             self._bind(binding, name, [rows[i] for i in sampling.index])
             return

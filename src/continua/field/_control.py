@@ -104,6 +104,8 @@ class DataControl(Field):
         torch.Size([5, 2])
     """
 
+    reads_depth = False
+
     def __init__(
         self,
         module: nn.Module,

@@ -1,7 +1,7 @@
 """What is integrated."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -24,6 +24,9 @@ class Field(nn.Module, ABC):
         >>> ct.ODEBlock(Decay(), solver=ct.Euler(steps=2))(torch.ones(1, 3))
         tensor([[1., 1., 1.]])
     """
+
+    #: False for a field that hands the depth to other fields and does not read it itself
+    reads_depth: ClassVar[bool] = True
 
     @abstractmethod
     def forward(self, s: Tensor, z: Tensor, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:

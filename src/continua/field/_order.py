@@ -40,6 +40,8 @@ class HigherOrder(Field):
         True
     """
 
+    reads_depth = False
+
     def __init__(self, module: nn.Module, order: int = 2, *, dim: int = 1):
         super().__init__()
         if isinstance(order, bool) or not isinstance(order, int) or order < 1:
@@ -87,6 +89,8 @@ class SelectiveSecondOrder(Field):
         >>> ct.ODEBlock(field, solver=ct.RK4(steps=2))(torch.ones(5, 4)).shape
         torch.Size([5, 4])
     """
+
+    reads_depth = False
 
     def __init__(self, module: nn.Module, dims: Sequence[int], *, dim: int = 1):
         super().__init__()

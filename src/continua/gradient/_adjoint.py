@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -201,18 +202,15 @@ class _AdjointJob(Job):
     def _quadrature(self, step: Step, dynamics: Dynamics, stats: Stats) -> None:
         """Add the integral of a df/dtheta over one backward step."""
         step.complete(dynamics, stats)
-        # The steps follow the state alone; functions of depth may vary faster than it does. Over a
-        # step the state is a polynomial of the method's order, up to its tolerance.
-        count = step.tableau.order // 2 + self.dynamics.points(step.h, self.error)
-        x, w = np.polynomial.legendre.leggauss(count)
-        nodes = [float(step.start) + step.h * 0.5 * (1 + v) for v in x]
+        x, w = self._gauss(step)
+        nodes = [float(step.start) + step.h * v for v in x]
         reading = self.dynamics.read([Stage(s, "right") for s in nodes])
         stats.evaluations += len(nodes)
         outputs, along = [], []
         states: list[Tensor] = []
         with torch.enable_grad():
             for i, s in enumerate(nodes):
-                both = step.at(0.5 * (1 + float(x[i])))
+                both = step.at(x[i])
                 z = both[: -self.leaves] or self.at(s)
                 start = tuple(v.detach() for v in z)
                 if any(map(_channels_last, start)):
@@ -220,10 +218,30 @@ class _AdjointJob(Job):
                     start = leaf(start)
                     states += start
                 outputs.append(reading.evaluate[i](start))
-                weight = -step.h * 0.5 * float(w[i])
+                weight = -step.h * w[i]
                 along.append(tuple(v.detach() * weight for v in both[-self.leaves :]))
         gradients = vector_jacobian(outputs, [*reading.leaves, *states], along)
         reading.pull(gradients[: len(reading.leaves)])
+
+    def _gauss(self, step: Step) -> tuple[list[float], list[float]]:
+        """Points and weights of a quadrature over a step, as fractions of it.
+
+        Steps follow the adjoint alone; functions of depth may vary faster. How fast the basis
+        does is known; where a field reads the depth itself, the steps of the forward solve tell.
+        """
+        start, cuts = float(step.start), [0.0, 1.0]
+        if self.dynamics.driven:
+            inner = ((end - start) / step.h for _, end in self.ends)
+            cuts = sorted({*cuts, *(x for x in inner if 1e-9 < x < 1 - 1e-9)})
+        points, weights = [], []
+        for low, high in itertools.pairwise(cuts):
+            width = high - low
+            # Over a step the state is a polynomial of the method's order, up to its tolerance.
+            count = step.tableau.order // 2 + self.dynamics.points(step.h * width, self.error)
+            x, w = np.polynomial.legendre.leggauss(count)
+            points += [low + width * 0.5 * (1 + float(v)) for v in x]
+            weights += [width * 0.5 * float(v) for v in w]
+        return points, weights
 
 
 def _channels_last(z: Tensor) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from continua._errors import ArgumentError
 from continua.solve import Dynamics, Solver, Span, State, Stats, Trajectory
 
 
@@ -98,11 +99,15 @@ class _Solve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, job: Job, n: int, *inputs: Tensor) -> tuple[Tensor, ...]:
         z = tuple(x.detach() for x in inputs[:n])
-        before = noise(z) if job.dynamics.noisy else []
+        before = noise(z)
         with job.dynamics:
             job.trajectory = job.forward(z)
-            after = noise(z) if job.dynamics.noisy else []
-            if any(not torch.equal(a, b) for a, b in zip(before, after, strict=True)):
+            if any(not torch.equal(a, b) for a, b in zip(before, noise(z), strict=True)):
+                if not job.dynamics.noisy:
+                    raise ArgumentError(
+                        "the field draws random numbers in evaluation mode, which nothing has "
+                        "kept to draw them again: use Backprop(), or training mode"
+                    )
                 job.check_noise()
         ctx.job = job
         device = z[0].device.type

@@ -300,6 +300,8 @@ class ContinuousFlow(nn.Module):
 class _Divergence(Field):
     """The field on (z, log-density), with the trace of its derivative."""
 
+    reads_depth = False
+
     def __init__(self, field: nn.Module, trace: Trace):
         super().__init__()
         self.field, self.trace = field, trace
@@ -326,6 +328,8 @@ class _Divergence(Field):
 
 class _Carried(Field):
     """The field on (z, dz/dc) for a control c, the prior's sample: both derivatives count."""
+
+    reads_depth = False
 
     def __init__(self, field: nn.Module):
         super().__init__()

@@ -137,7 +137,8 @@ def head(
     layers: list[nn.Module] = [batch_norm(channels, momentum)]
     if activation is not None:
         layers.append(LAYERS[activation]())
-    layers += [ImageMean(), nn.Linear(channels, classes)]
+    # The identity keeps the names of weights in files from before the mean was one layer.
+    layers += [ImageMean(), nn.Identity(), nn.Linear(channels, classes)]
     return nn.Sequential(*layers)
 
 

@@ -58,6 +58,7 @@ class Dynamics(ABC):
         frequency: how fast the field varies with depth itself, in radians, where the steps are to
             be differentiated by what it varies with.
         varies: whether the field has functions of depth that vary between its breakpoints.
+        driven: whether the field reads the depth itself, in a way that nobody knows beforehand.
         noisy: whether two evaluations may differ, as with dropout.
         stateful: whether an evaluation depends on the batch as a whole or changes state, as
             batch norm does in training.
@@ -68,6 +69,7 @@ class Dynamics(ABC):
     tensors: tuple[Tensor, ...] = ()
     frequency: float = 0.0
     varies: bool = False
+    driven: bool = False
     noisy: bool = False
     stateful: bool = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -146,11 +147,13 @@ class ReversibleSolver(Solver):
         key = (span, tuple(jumps))
         if key in self._known:
             return self._known[key]
-        grid, where = self.grid(span), {float(s) for s in jumps}
+        grid, where = self.grid(span), sorted(jumps)
+        near = 1e-9 * abs(span[1] - span[0]) / self.steps  # both are rounded, each in its own way
         out = []
         for start, end in itertools.pairwise(grid):
             stages = self._inside(start, end)
-            if float(end) in where and end != grid[-1]:
+            i = bisect.bisect_left(where, float(end) - near)
+            if i < len(where) and where[i] <= float(end) + near and end != grid[-1]:
                 stages += self._across(start, end)
             out.append(stages)
         self._known[key] = out

@@ -399,8 +399,10 @@ class _Fit:
 
     def _is_best(self, value: float) -> bool:
         position = self.position
-        better = position.best is None or (
-            value > position.best if self.task.higher else value < position.best
+        better = (
+            position.best is None
+            or math.isnan(position.best)
+            or (value > position.best if self.task.higher else value < position.best)
         )
         position.stale = 0 if better else position.stale + 1
         position.best = value if better else position.best
