@@ -196,7 +196,7 @@ class Checkpoints:
 
 def read(folder: Path) -> tuple[nn.Module, Position, dict[str, Any], dict[str, Tensor]]:
     """A checkpoint: the model, the position, and what `restore` needs."""
-    remedy = f"remove {folder} to go on from the checkpoint before it"
+    remedy = f"move {folder} elsewhere to go on from the checkpoint before it"
     try:
         state = read_json(folder / STATE)
         if state["format"] > FORMAT:
