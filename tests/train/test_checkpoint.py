@@ -71,7 +71,7 @@ def test_damaged_checkpoint(stopped, unbroken, name, how):
         run(stopped, COURSE)
     message = str(caught.value)
     assert name in message
-    assert f"remove {folder} to go on from the checkpoint before it" in message
+    assert f"move {folder} elsewhere to go on from the checkpoint before it" in message
     assert "\n" not in message
     assert {p: p.read_bytes() for p in stopped.rglob("*") if p.is_file()} == before
     for file in folder.iterdir():

@@ -161,7 +161,7 @@ class _Fit:
                 self.accelerator.scaler.load_state_dict(state["scaler"])
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
             raise FileError(
-                f"the checkpoint {last} is damaged ({error}); remove it to go on from the one "
+                f"the checkpoint {last} is damaged ({error}); move it elsewhere to go on from the one "
                 "before it"
             ) from error
         if not self.checkpoints.has_best():
