@@ -161,8 +161,8 @@ class _Fit:
                 self.accelerator.scaler.load_state_dict(state["scaler"])
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
             raise FileError(
-                f"the checkpoint {last} is damaged ({error}); move it elsewhere to go on from the one "
-                "before it"
+                f"the checkpoint {last} is damaged ({error}); move it elsewhere to go on "
+                "from the one before it"
             ) from error
         if not self.checkpoints.has_best():
             self.position.best = None
