@@ -9,8 +9,13 @@ import torch
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """No test here loses power, and the models are too small for two threads."""
+    """No test here loses power."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """As the processes that tests start have: other sums end in other bits."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
