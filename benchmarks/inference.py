@@ -6,7 +6,7 @@ many parameters, and the first and third unrolled into plain modules, all in eva
 interleaved. Weights are random: speed does not depend on them. The time of `compress` itself is
 measured too.
 
-    python benchmarks/inference.py [--rounds 10] [--processes 5] [--threads 2] [--json] [--release]
+    python benchmarks/inference.py [--rounds 5] [--processes 10] [--threads 2] [--json] [--release]
 
 A ratio is the median over rounds of times from the same round. Where its tensors happen to lie in
 memory changes the ratio of a process by up to 0.015, so several are asked, one after another; the
@@ -134,8 +134,8 @@ def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--release", action="store_true", help="give freed memory back")

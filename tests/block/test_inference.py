@@ -231,6 +231,36 @@ def test_spectral_norm_reads_vectors_of_unit_length(steps, without_graph):
     torch.testing.assert_close(outputs[0].clone(), block(x).detach())
 
 
+class Picky(nn.Module):
+    def forward(self, z):
+        if not z.isfinite().all():
+            raise ValueError("picky")
+        return z
+
+
+@pytest.mark.parametrize("field", [conv_unit(), Picky()], ids=["norms", "one that refuses"])
+@pytest.mark.parametrize("calls_before", [0, 1])
+def test_values_that_are_not_finite_are_named(field, calls_before, without_graph):
+    block = ct.ODEBlock(field, ct.PiecewiseConstant(3), ct.Euler(steps=3)).eval()
+    bad = X.clone()
+    bad[1, 0, 0, 0] = float("nan")
+    with without_graph():
+        for _ in range(calls_before):
+            block(X)
+        with pytest.raises(ct.ArgumentError, match="1 NaN of 200 values, first in sample 1"):
+            block(bad)
+        assert block(X).isfinite().all()
+
+
+def test_a_result_that_is_not_finite_is_handed_on(without_graph):
+    block = made()
+    with torch.no_grad():
+        block.field[2].weight[1] = float("inf")
+    with without_graph():
+        assert not block(X).isfinite().all()
+        assert block._serving._instead is None  # nothing is wrong with the statistics
+
+
 class Counting(nn.Module):
     """Writes to its state whenever it is called, in evaluation too."""
 

@@ -26,7 +26,8 @@ def first_call(
         structure: of the state, None for a single tensor.
         compare: whether to look at the values of tensors that do not tell when they are written to.
     """
-    versions, kept = _versions(z), _kept(z) if compare else ()
+    looks = not torch.compiler.is_compiling()
+    versions, kept = _versions(z) if looks else [], _kept(z) if looks and compare else []
     try:
         out = call()
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
@@ -35,7 +36,7 @@ def first_call(
         raise ShapeError(
             f"the field {name} fails on a state of shape {shapes(z)}: {error}"
         ) from error
-    if versions != _versions(z) or not all(torch.equal(part, copy) for part, copy in kept):
+    if looks and (versions != _versions(z) or not all(torch.equal(*both) for both in kept)):
         raise ModuleError(
             f"the field {name} changes the state it is given in place; a solver needs that "
             "state again: use inplace=False"
@@ -69,16 +70,13 @@ def shapes(z: Any) -> Any:
 
 def _versions(z: Any) -> list[int]:
     """How often each part of a state was written to, where that can be known."""
-    if torch.compiler.is_compiling():
-        return []
-    parts = [z] if isinstance(z, Tensor) else pytree.tree_leaves(z)
-    return [part._version for part in parts if not part.is_inference()]
+    if isinstance(z, Tensor):
+        return [] if z.is_inference() else [z._version]
+    return [part._version for part in pytree.tree_leaves(z) if not part.is_inference()]
 
 
 def _kept(z: Any) -> list[tuple[Tensor, Tensor]]:
     """The parts of a state of which it cannot be known, each with a copy."""
-    if torch.compiler.is_compiling():
-        return []
     parts = [z] if isinstance(z, Tensor) else pytree.tree_leaves(z)
     return [
         (part, part.clone())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Self
 
 import torch
@@ -9,10 +10,10 @@ from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
 from torch.nn.utils.parametrize import is_parametrized
 
-from continua.field import Binding, Expansion, Field, tensor
+from continua.field import Binding, Constraint, Expansion, Field, tensor
 from continua.solve import RungeKutta, Solver, Span
 
-from ._checks import check_kind, check_values
+from ._checks import check_kind, check_values, finite
 from ._first import first_call
 from ._plan import Plan
 
@@ -26,11 +27,12 @@ class Serving:
     """The solve on a fixed grid whose evaluations pick coefficients, as those of buckets do.
 
     Weights are views of the coefficients, made once: they see whatever is written to those, and
-    making them for every call costs as much as a small field does. So are the means of batch
+    making them for every call costs as much as a small field does. So are the statistics of batch
     norms, which only read them; if something has written to one after all, it gets its value back
-    and the solve is done again, with copies as for all other state. `holds` tells whether modules,
-    tensors and their memory are still the same. What is done once per call counts here: on one
-    image all of it takes as long as a third of an evaluation.
+    and the solve is done again, with copies as for all other state; likewise if a variance has
+    become negative behind autograd's back, which a result that is not finite shows. `holds` tells
+    whether modules, tensors and their memory are still the same. What is done once per call counts
+    here: on one image all of it takes as long as a fifth of an evaluation.
 
     Args:
         module: the expanded module.
@@ -59,6 +61,11 @@ class Serving:
         lent = _lent(module, expansion) if lend else {}
         self._readers = set(lent.values())
         self._lent = [(t, t._version, t.clone()) for t in (tensor(module, name) for name in lent)]
+        self._ruled = {
+            tensor(module, name): rule
+            for name, rule in expansion.constraints.items()
+            if name in lent
+        }
         with Binding(module, expansion, update=False, lent=lent) as binding:
             frame = self._frame = binding.frame(plan.samplings, plan.points)
             self._first, *self._others = frame.maps((), {})
@@ -72,11 +79,13 @@ class Serving:
         ]
         self._tried: torch.Size | None = None  # the shape on which the field is known to do
         self._places = [
-            (registry, key, binding.originals[name], binding.originals[name].detach())
+            (registry, key, binding.originals[name])
             for name, places in binding.slots.items()
             if name not in expansion.carried
             for registry, key in places
         ]
+        self._columns = tuple(zip(*self._places, strict=True)) or ((), (), ())
+        self._memory = [value.detach() for value in self._columns[2]]
         self._state = [
             (binding.originals[name], plan.samplings[basis], expansion.constraints.get(name), copy)
             for name, copy in frame.copies.items()
@@ -103,9 +112,11 @@ class Serving:
         for modules, key, child in self._tree:
             if modules.get(key) is not child:
                 return False
-        for registry, key, value, memory in self._places:
-            if registry.get(key) is not value or not value.is_set_to(memory):
-                return False
+        registries, keys, values = self._columns
+        if not all(map(is_, map(dict.get, registries, keys), values)):
+            return False
+        if not all(map(Tensor.is_set_to, values, self._memory)):
+            return False
         for reader in self._readers:
             if reader.training:
                 return False
@@ -121,8 +132,6 @@ class Serving:
         weight = next(self._module.parameters(), None) if self._weight is None else self._weight
         if weight is None or z.dtype != weight.dtype or z.device != weight.device:
             check_kind(z, weight)
-        if z.is_cpu and not wrapped(z):
-            check_values(z)
         for stack, sampling, rule, copy in self._state:
             if not (sampling.in_order and len(stack) == len(copy)):
                 stack = torch.index_select(stack, 0, sampling.picks, out=copy)
@@ -138,14 +147,22 @@ class Serving:
             self._frame.show()
             out = self._solver.march([self._watched, *self._others], z, self._terms)
             self._tried = z.shape
+        except Exception:
+            if z.is_cpu and not wrapped(z):
+                check_values(z)  # on which many a field fails
+            raise
         finally:
             self._binding.shown = None
-            for registry, key, value, _ in self._places:
+            for registry, key, value in self._places:
                 registry[key] = value
         for value, version, kept in self._lent:
             # What torch's own functions write to a statistic does not count as a version.
             if value._version != version or (new and not torch.equal(value, kept)):
                 return self._again(z)
+        if out.is_cpu and not wrapped(out) and not finite(out):
+            check_values(z)  # a state that is not finite never becomes so
+            if not all(map(_obeys, self._ruled, self._ruled.values())):
+                return self._copying()(z)
         return out
 
     def _watched(self, z: Tensor) -> Tensor:
@@ -159,15 +176,19 @@ class Serving:
         with torch.no_grad():
             for value, _, kept in self._lent:
                 value.copy_(kept)
+        return self._copying()(z)
+
+    def _copying(self) -> Serving:
+        """What serves from now on: the same with nothing lent."""
         self._instead = type(self)(*self._made_of, lend=False)
-        return self._instead(z)
+        return self._instead
 
 
 def _lent(module: nn.Module, expansion: Expansion) -> dict[str, nn.Module]:
     """The state that can be read in place, and whose it is.
 
-    A module that reads it only, no rule for what may be read, and a tensor that tells when it is
-    written to.
+    A module that reads it only, a tensor that tells when it is written to, and coefficients that
+    obey the rule for what may be read, on a device where it costs little to look at the result.
     """
     owners = {name: module.get_submodule(name.rpartition(".")[0]) for name in expansion.state}
     return {
@@ -175,9 +196,17 @@ def _lent(module: nn.Module, expansion: Expansion) -> dict[str, nn.Module]:
         for name, owner in owners.items()
         if type(owner) in READERS
         and not owner.training
-        and name not in expansion.constraints
         and not tensor(module, name).is_inference()
+        and _may_lend(tensor(module, name), expansion.constraints.get(name))
     }
+
+
+def _may_lend(values: Tensor, rule: Constraint | None) -> bool:
+    return rule is None or (values.is_cpu and _obeys(values, rule))
+
+
+def _obeys(values: Tensor, rule: Constraint) -> bool:
+    return torch.equal(values, rule(values))
 
 
 def _own_views(module: nn.Module, expansion: Expansion, plan: Plan) -> bool:
