@@ -161,7 +161,7 @@ def main() -> None:
     columns = "".join(f"{f'ms, batch {batch}':>16}{'ratio':>20}" for batch in BATCHES)
     print(f"{'':<26}{'bytes':>10}{columns}")
     for name, row in result["rows"].items():
-        line = f"{name:<26}{row['bytes']:>10,}"
+        line = f"{name:<26}{row['bytes']:>10,.0f}"
         for batch in BATCHES:
             low, high = row[f"ratio_{batch}_range"]
             ratio = f"{row[f'ratio_{batch}']:.3f} ({low:.3f}-{high:.3f})"

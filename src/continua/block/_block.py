@@ -57,6 +57,7 @@ from ._dynamics import BlockDynamics, RunningCost
 from ._ends import solution, with_end
 from ._plan import Plan, Stretch
 from ._serving import Serving
+from ._turn import in_turn
 
 #: of the names of the buffers that hold the plan
 PREFIX = "_plan_"
@@ -71,7 +72,7 @@ class ODEBlock(nn.Module):
     depth; `block.field` is the module with its names unchanged and each of those tensors as a
     stack of K coefficients. In training mode each forward updates the state by the smallest
     change that fits what the evaluations left behind (Stateful ODE-Nets, Queiruga et al. 2021).
-    A block serves one call at a time: threads need a copy each.
+    Threads that share a block take turns in it; to work side by side they need a copy each.
 
     Args:
         field: any `nn.Module` that maps z to dz/ds, or a `Field`. It is copied.
@@ -137,6 +138,7 @@ class ODEBlock(nn.Module):
 
     # -- what a user calls ---------------------------------------------------------------------
 
+    @in_turn
     def forward(self, x: Any, *args: Any, control: Any = None, **kwargs: Any) -> Any:
         """The state at the end of the span.
 
@@ -161,6 +163,7 @@ class ODEBlock(nn.Module):
             raise SolveError(explain(trajectory, self.solver))
         return trajectory.final[0] if structure is None else unflat(trajectory.final, structure)
 
+    @in_turn
     def solve(
         self,
         x: Any,
@@ -219,6 +222,7 @@ class ODEBlock(nn.Module):
         final = with_end(dynamics, trajectory.final, ends, values, at_end=True)
         return solution(trajectory, final, where, values[1], structure, running_cost is not None)
 
+    @in_turn
     def at(self, s: float, side: Side = "right") -> nn.Module:
         """The plain module at one depth, its tensors detached copies.
 

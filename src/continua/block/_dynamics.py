@@ -29,6 +29,7 @@ from continua.solve import Dynamics, Evaluate, Map, Reading, Stage, State, in_pa
 
 from ._first import first_call
 from ._plan import Plan
+from ._turn import turn
 
 RunningCost = Callable[..., Tensor]
 
@@ -168,6 +169,11 @@ class BlockDynamics(Dynamics):
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
+        with turn(self._module), self._repeated():
+            yield
+
+    @contextlib.contextmanager
+    def _repeated(self) -> Iterator[None]:
         if self._seen and self._seen != self._fingerprint():
             raise SolveError(
                 "weights, arguments or training mode of the field changed between the forward "
