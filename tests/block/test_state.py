@@ -103,6 +103,26 @@ def test_cumulative_batch_norm_counts_once_per_forward():
         assert block.field.num_batches_tracked == n
 
 
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_norm_that_trains_in_a_block_in_evaluation_leaves_no_trace(grad):
+    block = ct.ODEBlock(conv_unit(), ct.PiecewiseConstant(2), ct.Euler(steps=2)).eval()
+    block.field[0].train()
+    before = {name: value.clone() for name, value in block.state_dict().items()}
+    with torch.set_grad_enabled(grad):
+        for _ in range(2):
+            block(torch.randn(2, 4, 5, 5))
+    assert all(torch.equal(value, before[name]) for name, value in block.state_dict().items())
+
+
+def test_a_norm_in_evaluation_in_a_block_that_trains_does_not_count():
+    block = ct.ODEBlock(conv_unit(), ct.PiecewiseConstant(2), ct.Euler(steps=2))
+    block.field[3].eval()
+    for n in range(1, 4):
+        block(torch.randn(2, 4, 5, 5))
+        assert block.field[0].num_batches_tracked == n
+        assert block.field[3].num_batches_tracked == 0
+
+
 def test_state_may_have_a_basis_of_its_own():
     block = ct.ODEBlock(
         conv_unit(), ct.Fourier(3), ct.RK4(steps=4), state_basis=ct.PiecewiseConstant(2)

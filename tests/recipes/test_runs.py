@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -150,6 +151,19 @@ def test_a_folder_of_another_run_is_refused(trained, capsys, tmp_path):
     code, _, err = run(capsys, "train", "stateful/digits", *SETTINGS, "--run-dir", tmp_path)
     assert code == 2
     assert "is not empty and holds no run" in err
+
+
+def test_a_run_killed_at_its_very_beginning_goes_on(trained, tmp_path):
+    (tmp_path / ".run.json-abc").write_text('{"form')
+    begun = replace(Run.open(trained), folder=tmp_path)
+    begun.check()
+    dataset = begun.load()[0]
+    begun.begin(dataset)
+    for name in ("environment.json", "README.txt"):
+        (tmp_path / name).unlink()
+    begun.check()
+    begun.begin(dataset)
+    assert {"run.json", "environment.json", "README.txt"} <= {p.name for p in tmp_path.iterdir()}
 
 
 def test_evaluate_agrees_with_the_result(trained, capsys):

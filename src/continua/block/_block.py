@@ -323,7 +323,7 @@ class ODEBlock(nn.Module):
         serving = self._serving
         if serving is None or not serving.holds(self._modules["field"]):
             field, plan = self.field, self._plan_of(self.span)
-            if field.training or plan is None:
+            if plan is None:
                 return None
             serving = Serving.of(field, self.expansion, plan, self.solver, self.span)
             self._serving = serving

@@ -58,8 +58,7 @@ class Serving:
         self._instead: Serving | None = None  # which lends nothing
         self._terms = solver.terms((span[1] - span[0]) / solver.steps)
         self._inference = torch.is_inference_mode_enabled()  # its tensors serve nowhere else
-        lent = _lent(module, expansion) if lend else {}
-        self._readers = set(lent.values())
+        lent = _lent(module, expansion) if lend else []
         self._lent = [(t, t._version, t.clone()) for t in (tensor(module, name) for name in lent)]
         self._ruled = {
             tensor(module, name): rule
@@ -72,9 +71,10 @@ class Serving:
         self._name = type(module).__name__
         self._binding = binding
         self._weight = next((binding.originals[name] for name in expansion.weights), None)
+        self._parts = list(module.modules())
         self._tree = [
             (parent._modules, key, child)
-            for parent in module.modules()
+            for parent in self._parts
             for key, child in parent._modules.items()
         ]
         self._tried: torch.Size | None = None  # the shape on which the field is known to do
@@ -99,6 +99,8 @@ class Serving:
         """The solve, or None where it is not so simple."""
         if not isinstance(solver, RungeKutta) or isinstance(module, Field):
             return None
+        if any(part.training for part in module.modules()):
+            return None
         if not _own_views(module, expansion, plan):
             return None
         return cls(module, expansion, plan, solver, span)
@@ -107,7 +109,7 @@ class Serving:
         """Whether this is still made of this, and of the same tensors in the same memory."""
         if self._instead is not None:
             return self._instead.holds(module)
-        if module is not self._module or module.training:
+        if module is not self._module:
             return False
         for modules, key, child in self._tree:
             if modules.get(key) is not child:
@@ -117,8 +119,8 @@ class Serving:
             return False
         if not all(map(Tensor.is_set_to, values, self._memory)):
             return False
-        for reader in self._readers:
-            if reader.training:
+        for part in self._parts:
+            if part.training:
                 return False
         for value, version, _ in self._lent:
             if value._version != version:
@@ -184,21 +186,20 @@ class Serving:
         return self._instead
 
 
-def _lent(module: nn.Module, expansion: Expansion) -> dict[str, nn.Module]:
-    """The state that can be read in place, and whose it is.
+def _lent(module: nn.Module, expansion: Expansion) -> list[str]:
+    """The state that can be read in place.
 
     A module that reads it only, a tensor that tells when it is written to, and coefficients that
     obey the rule for what may be read, on a device where it costs little to look at the result.
     """
     owners = {name: module.get_submodule(name.rpartition(".")[0]) for name in expansion.state}
-    return {
-        name: owner
+    return [
+        name
         for name, owner in owners.items()
         if type(owner) in READERS
-        and not owner.training
         and not tensor(module, name).is_inference()
         and _may_lend(tensor(module, name), expansion.constraints.get(name))
-    }
+    ]
 
 
 def _may_lend(values: Tensor, rule: Constraint | None) -> bool:

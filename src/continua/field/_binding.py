@@ -112,7 +112,7 @@ class Binding:
             with torch.no_grad():
                 for name, basis in self.expansion.state.items():
                     self._commit(name, basis)
-                for name in self.expansion.carried:
+                for name in self._accepted[-1].counts:
                     self.originals[name].copy_(self._accepted[-1].count(name))
         self._accepted, self._picked, self.shown = [], {}, None
 
@@ -160,8 +160,9 @@ class Frame:
         with torch.no_grad():
             for name, basis in binding.expansion.state.items():
                 self._read_state(binding, name, samplings[basis])
-            if binding.module.training:
-                for name in binding.expansion.carried:
+            for name in binding.expansion.carried:
+                # Where the module is in evaluation, what a part of it counts is thrown away.
+                if binding.module.get_submodule(name.rpartition(".")[0]).training:
                     count = binding.originals[name]
                     each = count.expand(len(self.points), *count.shape).clone()
                     self.counts[name] = each

@@ -35,12 +35,13 @@ from ._setup import Setup, setup_from_config
 
 FORMAT = 1
 RUN, ENVIRONMENT, RESULT = "run.json", "environment.json", "result.json"
+README = "README.txt"
 #: what a result has
 RESULTS = {
     "recipe", "scale", "parameters", "epochs", "steps", "seconds", "validation", "test",
     "test_samples",
 }  # fmt: skip
-README = """A training run of continua.
+EXPLANATION = """A training run of continua.
 
 run.json          the recipe, its scale and every setting
 environment.json  versions, processor, threads, date
@@ -125,20 +126,22 @@ class Run:
                     "choose another folder with --run-dir, or give the same settings to go on"
                 )
             return
-        if any(self.folder.iterdir()):
+        # A run that was killed at its very beginning may have left a file half written.
+        if any(not path.name.startswith(f".{RUN}-") for path in self.folder.iterdir()):
             raise ct.FileError(
                 f"{self.folder} is not empty and holds no run; choose another with --run-dir"
             )
 
     def begin(self, dataset: data.Dataset) -> None:
         """Write what the folder holds, once it is sure that there is such a model."""
-        if (self.folder / RUN).exists():
-            return
-        with torch.random.fork_rng(devices=[]):
-            self.setup.make(dataset)
-        write_json(self.folder / RUN, self.config())
-        write_json(self.folder / ENVIRONMENT, environment())
-        write_whole(self.folder / "README.txt", README.format(recipe=self.recipe).encode())
+        if not (self.folder / RUN).exists():
+            with torch.random.fork_rng(devices=[]):
+                self.setup.make(dataset)
+            write_json(self.folder / RUN, self.config())
+        if not (self.folder / ENVIRONMENT).exists():
+            write_json(self.folder / ENVIRONMENT, environment())
+        if not (self.folder / README).exists():
+            write_whole(self.folder / README, EXPLANATION.format(recipe=self.recipe).encode())
 
     def load(self, watch: Watch = silent) -> tuple[data.Dataset, Task]:
         """The data and the task."""
