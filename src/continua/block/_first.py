@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -30,23 +30,30 @@ def first_call(
     versions, kept = _versions(z) if looks else [], _kept(z) if looks and compare else []
     try:
         out = call()
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        if isinstance(error, ContinuaError | torch.OutOfMemoryError):
-            raise
-        raise ShapeError(
-            f"the field {name} fails on a state of shape {shapes(z)}: {error}"
-        ) from error
+    except Exception as error:
+        explain_failure(name, z, error)
     if looks and (versions != _versions(z) or not all(torch.equal(*both) for both in kept)):
         raise ModuleError(
             f"the field {name} changes the state it is given in place; a solver needs that "
             "state again: use inplace=False"
         )
-    if not (isinstance(out, Tensor) and isinstance(z, Tensor) and out.shape == z.shape):
-        _check_slope(name, out, z, structure)
+    check_slope(name, out, z, structure)
     return out
 
 
-def _check_slope(name: str, out: Any, z: Any, structure: Any) -> None:
+def explain_failure(name: str, z: Any, error: Exception) -> NoReturn:
+    """Raise what a field failed with, as a sentence on what it was given if that says more."""
+    if isinstance(error, ContinuaError | torch.OutOfMemoryError):
+        raise error
+    if not isinstance(error, RuntimeError | TypeError | ValueError | IndexError):
+        raise error
+    raise ShapeError(f"the field {name} fails on a state of shape {shapes(z)}: {error}") from error
+
+
+def check_slope(name: str, out: Any, z: Any, structure: Any) -> None:
+    """Refuse what a field returned for dz/ds if it is not like z."""
+    if isinstance(out, Tensor) and isinstance(z, Tensor) and out.shape == z.shape:
+        return
     if structure is None and not isinstance(out, Tensor):
         raise ShapeError(f"the field {name} returned {type(out).__name__}, not a tensor")
     if structure is not None and pytree.tree_structure(out) != structure:

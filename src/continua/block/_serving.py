@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import is_
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from continua.field import Binding, Constraint, Expansion, Field, tensor
 from continua.solve import RungeKutta, Solver, Span
 
 from ._checks import check_kind, check_values, finite
-from ._first import first_call
+from ._first import check_slope, explain_failure, first_call
 from ._plan import Plan
 
 #: of devices, where two tensors can be asked whether they are the same memory
@@ -67,7 +67,7 @@ class Serving:
         }
         with Binding(module, expansion, update=False, lent=lent) as binding:
             frame = self._frame = binding.frame(plan.samplings, plan.points)
-            self._first, *self._others = frame.maps((), {})
+            self._unwatched, *self._others = frame.maps((), {})
         self._name = type(module).__name__
         self._binding = binding
         self._weight = next((binding.originals[name] for name in expansion.weights), None)
@@ -147,12 +147,12 @@ class Serving:
                 kept.copy_(value)
         try:
             self._frame.show()
-            out = self._solver.march([self._watched, *self._others], z, self._terms)
+            out = self._solver.march([self._first, *self._others], z, self._terms)
             self._tried = z.shape
-        except Exception:
+        except Exception as error:
             if z.is_cpu and not wrapped(z):
                 check_values(z)  # on which many a field fails
-            raise
+            explain_failure(self._name, z, error)
         finally:
             self._binding.shown = None
             for registry, key, value in self._places:
@@ -167,10 +167,14 @@ class Serving:
                 return self._copying()(z)
         return out
 
-    def _watched(self, z: Tensor) -> Tensor:
+    def _first(self, z: Tensor) -> Any:
         """The first evaluation, which shows the mistakes of a field."""
         new = z.shape != self._tried
-        out: Tensor = first_call(self._name, lambda: self._first(z), z, None, compare=new)
+        if new or not z.is_inference():
+            return first_call(self._name, lambda: self._unwatched(z), z, None, compare=new)
+        # What was made in inference mode does not tell when it is written to: once must do.
+        out = self._unwatched(z)
+        check_slope(self._name, out, z, None)
         return out
 
     def _again(self, z: Tensor) -> Tensor:
