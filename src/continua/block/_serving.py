@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from operator import is_
+from collections.abc import Sequence
+from operator import attrgetter, is_
 from typing import Any, Self
 
 import torch
@@ -71,12 +72,6 @@ class Serving:
         self._name = type(module).__name__
         self._binding = binding
         self._weight = next((binding.originals[name] for name in expansion.weights), None)
-        self._parts = list(module.modules())
-        self._tree = [
-            (parent._modules, key, child)
-            for parent in self._parts
-            for key, child in parent._modules.items()
-        ]
         self._tried: torch.Size | None = None  # the shape on which the field is known to do
         self._places = [
             (registry, key, binding.originals[name])
@@ -84,8 +79,7 @@ class Serving:
             if name not in expansion.carried
             for registry, key in places
         ]
-        self._columns = tuple(zip(*self._places, strict=True)) or ((), (), ())
-        self._memory = [value.detach() for value in self._columns[2]]
+        self._parts = _Parts(module, self._places)
         self._state = [
             (binding.originals[name], plan.samplings[basis], expansion.constraints.get(name), copy)
             for name, copy in frame.copies.items()
@@ -109,19 +103,8 @@ class Serving:
         """Whether this is still made of this, and of the same tensors in the same memory."""
         if self._instead is not None:
             return self._instead.holds(module)
-        if module is not self._module:
+        if module is not self._module or not self._parts.same():
             return False
-        for modules, key, child in self._tree:
-            if modules.get(key) is not child:
-                return False
-        registries, keys, values = self._columns
-        if not all(map(is_, map(dict.get, registries, keys), values)):
-            return False
-        if not all(map(Tensor.is_set_to, values, self._memory)):
-            return False
-        for part in self._parts:
-            if part.training:
-                return False
         for value, version, _ in self._lent:
             if value._version != version:
                 return False
@@ -188,6 +171,34 @@ class Serving:
         """What serves from now on: the same with nothing lent."""
         self._instead = type(self)(*self._made_of, lend=False)
         return self._instead
+
+
+class _Parts:
+    """The parts of a module in evaluation and their tensors, and where they are registered.
+
+    Args:
+        module: all of whose parts are in evaluation.
+        places: registry, key and tensor of each.
+    """
+
+    def __init__(self, module: nn.Module, places: Sequence[tuple[dict[str, Any], str, Tensor]]):
+        self._modules = list(module.modules())
+        self._tensors = [value for _, _, value in places]
+        self._memory = [value.detach() for value in self._tensors]
+        known: list[tuple[dict[str, Any], str, object]] = [*places]
+        for part in self._modules:
+            known += [(part._modules, key, child) for key, child in part._modules.items()]
+        self._registries = [registry for registry, _, _ in known]
+        self._keys = [key for _, key, _ in known]
+        self._values = [value for _, _, value in known]
+
+    def same(self) -> bool:
+        """Whether all are where they were, in the same memory, and still in evaluation."""
+        if not all(map(is_, map(dict.get, self._registries, self._keys), self._values)):
+            return False
+        if not all(map(Tensor.is_set_to, self._tensors, self._memory)):
+            return False
+        return not any(map(attrgetter("training"), self._modules))
 
 
 def _lent(module: nn.Module, expansion: Expansion) -> list[str]:
