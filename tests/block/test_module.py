@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.utils import prune
 
 import continua as ct
 from continua.basis import FAMILIES
@@ -208,3 +210,83 @@ def test_the_same_call_is_compiled_once(training):
         for _ in range(3):
             compiled(torch.randn(2, 4, 5, 5))
     assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("grad", [True, False])
+def test_weights_assigned_to_a_block_without_memory(family, grad):
+    """The way of large models: built on the meta device, filled from a file."""
+    basis = FAMILIES[family].of_size(4)
+
+    def made():
+        field = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4))
+        return ct.ODEBlock(field, basis, ct.Euler(steps=4))
+
+    source = made()
+    source(torch.randn(32, 4) * 3 + 1)
+    with torch.device("meta"):
+        block = made()
+    block.load_state_dict(source.state_dict(), assign=True)
+    x = torch.randn(2, 4)
+    with torch.set_grad_enabled(grad):
+        torch.testing.assert_close(block.eval()(x), source.eval()(x))
+    block.train()(x)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_field_that_is_converted_by_itself(family):
+    block = ct.ODEBlock(nn.Linear(4, 4), FAMILIES[family].of_size(4), ct.RK4(steps=3))
+    whole = copy.deepcopy(block).double()
+    block.field.double()
+    x = torch.randn(2, 4, dtype=torch.float64)
+    torch.testing.assert_close(block(x), whole(x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda field: prune.l1_unstructured(field[1], "weight", 0.5),
+        lambda field: nn.utils.parametrizations.weight_norm(field[1]),
+        lambda field: setattr(field, "1", nn.Sequential(field[1])),
+        lambda field: setattr(field[0], "running_mean", None),
+    ],
+    ids=["pruned", "weight norm", "nested", "without statistics"],
+)
+def test_a_field_that_lost_a_tensor_is_named(change):
+    field = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4))
+    block = ct.ODEBlock(field, ct.PiecewiseConstant(2), ct.Euler(steps=2)).eval()
+    change(block.field)
+    with pytest.raises(ct.ModuleError, match="any more"):
+        block(torch.randn(2, 4))
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("known", [True, False])
+def test_an_exception_of_a_users_own_is_handed_on(grad, known):
+    class FullError(ValueError):
+        pass
+
+    class Choosy(nn.Module):
+        def forward(self, z):
+            if z.max() > 1:
+                raise FullError("of it")
+            return z
+
+    block = ct.ODEBlock(Choosy(), solver=ct.Euler(steps=4)).eval()
+    with torch.set_grad_enabled(grad):
+        if known:
+            block(torch.zeros(1, 2))
+        for start in (0.7, 2.0):  # in a later evaluation, in the first
+            with pytest.raises(FullError):
+                block(torch.full((1, 2), start))
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+@pytest.mark.parametrize("grad", [True, False])
+def test_operations_can_be_recorded(mode, grad):
+    block = ct.ODEBlock(conv_unit(), ct.PiecewiseConstant(2), ct.Euler(steps=2)).eval()
+    x = torch.randn(1, 4, 5, 5)
+    with torch.set_grad_enabled(grad):
+        block(x)
+        graph = make_fx(block, tracing_mode=mode, _allow_non_fake_inputs=True)(x)
+        torch.testing.assert_close(graph(x), block(x))

@@ -1,5 +1,7 @@
 """Threads that share a block: each gets what it would get alone, and the weights stay."""
 
+import copy
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -101,3 +103,87 @@ def test_a_failed_call_ends_its_turn():
     with pytest.raises(ct.ShapeError):
         block(torch.randn(1, 5, 5, 5))
     assert together(lambda x: block(x).shape, inputs())[0] == (1, 4, 5, 5)
+
+
+@pytest.fixture
+def in_use():
+    """A block that another thread calls again and again."""
+    block, over = made(basis=ct.PiecewiseConstant(3)), threading.Event()
+    x = inputs()[0]
+
+    def work():
+        while not over.is_set():
+            with torch.no_grad():
+                block(x)
+
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(work)
+        try:
+            yield block
+        finally:
+            over.set()
+            working.result(timeout=60)
+
+
+def test_what_is_read_while_another_thread_solves(in_use):
+    shapes = {name: value.shape for name, value in copy.deepcopy(in_use).state_dict().items()}
+    for _ in range(20):
+        for one in (in_use, copy.deepcopy(in_use), ct.refine(in_use, 1), nn.Sequential(in_use)[0]):
+            found = {name: value.shape for name, value in one.state_dict().items()}
+            assert found == shapes
+
+
+def test_another_solver_while_another_thread_solves(in_use):
+    for steps in (2, 4, 3, 6):
+        in_use.solver = ct.RK4(steps=steps)
+    assert in_use.solver == ct.RK4(steps=6)
+
+
+def test_samples_of_their_own_depth():
+    torch.manual_seed(0)
+    block = ct.ODEBlock(nn.Linear(3, 3), ct.Legendre(2), ct.RK4(steps=2), ct.Checkpoint())
+    model = ct.AdaptiveDepth(block, nn.Linear(3, 1))
+    xs = [torch.randn(5, 3) for _ in range(CALLS)]
+
+    def slope(x):
+        x = x.clone().requires_grad_()
+        return torch.autograd.grad(model(x).square().sum(), x)[0]
+
+    expected = [slope(x) for x in xs]
+    for found, wanted in zip(together(slope, xs), expected, strict=True):
+        torch.testing.assert_close(found, wanted)
+    assert all(isinstance(p, nn.Parameter) for p in block.field.parameters())
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_solve_inside_its_own_solve_is_refused(grad):
+    class Selfish(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(4))
+            self.me = []
+
+        def forward(self, z):
+            return self.me[0](z) * self.scale if self.me else z * self.scale
+
+    block = ct.ODEBlock(Selfish(), ct.PiecewiseConstant(2), ct.Euler(steps=2)).eval()
+    x = torch.ones(1, 4)
+    with torch.set_grad_enabled(grad):
+        before = block(x)
+        block.field.me.append(block)
+        for call in (block, lambda x: block.solve(x, running_cost=lambda s, z: block(z).sum(1))):
+            with pytest.raises(ct.ModuleError, match="in a solve already"):
+                call(x)
+        block.field.me.clear()
+        assert torch.equal(block(x), before)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork_waits_for_the_solves_of_others(in_use):
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            stacks = dict(in_use.named_parameters())
+            os._exit(0 if all(len(value) == 3 for value in stacks.values()) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

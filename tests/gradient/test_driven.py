@@ -126,13 +126,19 @@ class Scaled(nn.Module):
         return torch.tanh(self.linear(self.frozen(z))) * c
 
 
-@pytest.mark.parametrize("what", ["argument", "frozen weight"])
+@pytest.mark.parametrize("what", ["argument", "frozen weight", "tensor", "memory"])
 @pytest.mark.parametrize(("solver", "method"), AGAIN, ids=repr)
 def test_what_is_read_again_must_not_change(what, solver, method):
     block = ct.ODEBlock(Scaled(), ct.PiecewiseConstant(2), solver, method).double()
     c = torch.ones(2, 3, dtype=torch.float64)
     out = block(X, c)
-    with torch.no_grad():
-        (c if what == "argument" else block.field.frozen.weight).zero_()
+    weight = block.field.linear.weight
+    if what == "tensor":
+        block.field.linear.weight = nn.Parameter(torch.zeros_like(weight))
+    elif what == "memory":
+        weight.data = torch.zeros_like(weight)
+    else:
+        with torch.no_grad():
+            (c if what == "argument" else block.field.frozen.weight).zero_()
     with pytest.raises(ct.SolveError, match="changed between the forward pass"):
         out.sum().backward()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
@@ -20,6 +21,7 @@ from continua.field import (
     autocasting,
     copied,
     expand,
+    in_turn,
     put,
     real,
     tensor,
@@ -50,6 +52,7 @@ from ._checks import (
     checked_state,
     explain,
     summary,
+    tracing,
     unflat,
     with_finite_end,
 )
@@ -57,7 +60,6 @@ from ._dynamics import BlockDynamics, RunningCost
 from ._ends import solution, with_end
 from ._plan import Plan, Stretch
 from ._serving import Serving
-from ._turn import in_turn
 
 #: of the names of the buffers that hold the plan
 PREFIX = "_plan_"
@@ -133,6 +135,7 @@ class ODEBlock(nn.Module):
         return self._solver
 
     @solver.setter
+    @in_turn
     def solver(self, solver: Solver) -> None:
         self._rebase({}, checked_solver(solver))
 
@@ -289,6 +292,10 @@ class ODEBlock(nn.Module):
         found = next(self.field.buffers(), None) if weight is None else weight
         return torch.empty(0) if found is None else found
 
+    def _kind(self) -> tuple[torch.dtype, torch.device]:
+        reference = self._reference()
+        return reference.dtype, reference.device
+
     def _weight(self) -> Tensor | None:
         """The first of the field's weights."""
         name = next(iter(self.expansion.weights), None)
@@ -300,6 +307,7 @@ class ODEBlock(nn.Module):
         The exact plan stays apart in float64: a trip through half precision costs nothing.
         """
         self._serving: Serving | None = None
+        self._placed_for = self._kind()
         self._dtypes = {basis: self._dtype_of(basis) for basis in self.expansion.bases.values()}
         for name in [name for name in self._buffers if name.startswith(PREFIX)]:
             del self._buffers[name]
@@ -318,6 +326,7 @@ class ODEBlock(nn.Module):
             or type(self.gradient) is not Backprop  # others may count or keep something
             or torch.compiler.is_compiling()
             or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+            or tracing()
         ):
             return None
         serving = self._serving
@@ -328,6 +337,19 @@ class ODEBlock(nn.Module):
             serving = Serving.of(field, self.expansion, plan, self.solver, self.span)
             self._serving = serving
         return serving
+
+    @in_turn
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The coefficients, as of any module; never those of a depth that a solve shows."""
+        return super().state_dict(*args, **kwargs)
+
+    @in_turn
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made: Self = type(self).__new__(type(self))
+        memo[id(self)] = made
+        state = copy.deepcopy(self.__getstate__(), memo)
+        made.__setstate__(state)  # type: ignore[no-untyped-call]
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         own: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
@@ -345,6 +367,8 @@ class ODEBlock(nn.Module):
         """The plan of a solve over this span; None where the solver finds its own way."""
         if self._exact is None or span != self.span:
             return None
+        if not torch.compiler.is_compiling() and self._placed_for != self._kind():
+            self._place()  # weights were exchanged behind the back of the block
         (known, plan), buffers = self._placed, self._buffers
         # Tracing and `torch.func` exchange buffers for a call.
         if not torch.compiler.is_compiling():

@@ -17,6 +17,9 @@ from continua.field import Path, autocasting
 from continua.gradient import Gradient
 from continua.solve import Failure, Pair, Solver, Span, State, Status, Trajectory
 
+#: of devices, where two tensors can be asked whether they are the same memory
+KINDS = ("cpu", "cuda", "mps")
+
 
 def checked_span(span: tuple[float | Tensor, float | Tensor]) -> Span:
     """The span as two different finite floats."""
@@ -214,9 +217,14 @@ def check_kind(x: Tensor, weight: Tensor | None) -> None:
         )
 
 
+def tracing() -> bool:
+    """Whether somebody records operations, or makes believe that they are done."""
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
 def has_values(x: Tensor) -> bool:
     """Whether the tensor can be looked at: not while tracing, nor under vmap."""
-    if torch.compiler.is_compiling() or x.is_meta:
+    if torch.compiler.is_compiling() or x.is_meta or tracing():
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(x)
 

@@ -6,10 +6,12 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from operator import is_
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
 from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError, ShapeError, SolveError
@@ -24,12 +26,13 @@ from continua.field import (
     fields_of,
     real,
     tensor,
+    turn,
 )
 from continua.solve import Dynamics, Evaluate, Map, Reading, Stage, State, in_parts
 
+from ._checks import KINDS
 from ._first import first_call
 from ._plan import Plan
-from ._turn import turn
 
 RunningCost = Callable[..., Tensor]
 
@@ -94,7 +97,7 @@ class BlockDynamics(Dynamics):
         self._costs_own = list(cost.parameters()) if isinstance(cost, nn.Module) else []
         self._gathered: dict[int, Tensor] = {}
         self._before: dict[str, Tensor] = {}
-        self._seen: tuple[object, ...] = ()
+        self._seen: _Seen | None = None
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:  # type: ignore[override]
@@ -152,16 +155,16 @@ class BlockDynamics(Dynamics):
             self._seen = self._fingerprint()
         return self
 
-    def _fingerprint(self) -> tuple[object, ...]:
+    def _fingerprint(self) -> _Seen:
         """What must not change between a forward pass and the backward pass that repeats it."""
-        modes = tuple(module.training for module in self._module.modules())
+        modes = [module.training for module in self._module.modules()]
         given = (self._x if self._reads_depth else (), self._args, self._kwargs)
         tensors = [
             *(tensor(self._module, name) for name in self._names),
             *(p for p in self._module.parameters() if not p.requires_grad),
             *(t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)),
         ]
-        return (modes, *(t._version for t in tensors if not t.is_inference()))
+        return _Seen(modes, tensors)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._binding.__exit__(kind, error, trace)
@@ -169,12 +172,12 @@ class BlockDynamics(Dynamics):
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
-        with turn(self._module), self._repeated():
+        with turn(self._module).lock, self._repeated():
             yield
 
     @contextlib.contextmanager
     def _repeated(self) -> Iterator[None]:
-        if self._seen and self._seen != self._fingerprint():
+        if self._seen is not None and not self._seen.same(self._fingerprint()):
             raise SolveError(
                 "weights, arguments or training mode of the field changed between the forward "
                 "pass and the backward pass that evaluates it again; call backward first"
@@ -380,6 +383,31 @@ class BlockDynamics(Dynamics):
                 f"not {got}; sum or average over the other dimensions"
             )
         return value
+
+
+class _Seen:
+    """The modes of modules and the tensors of a forward pass, and what they hold.
+
+    Args:
+        modes: whether each module was training.
+        tensors: which must stay where and as they are.
+    """
+
+    def __init__(self, modes: list[bool], tensors: list[Tensor]):
+        self._modes, self._tensors = modes, tensors
+        self._versions = [None if t.is_inference() else t._version for t in tensors]
+        self._memory = [None if wrapped(t) else t.detach() for t in tensors]
+
+    def same(self, later: _Seen) -> bool:
+        """Whether all is as it was."""
+        if (self._modes, self._versions) != (later._modes, later._versions):
+            return False
+        if not all(map(is_, self._tensors, later._tensors)):
+            return False
+        return all(
+            memory is None or tensor.device.type not in KINDS or tensor.is_set_to(memory)
+            for tensor, memory in zip(self._tensors, self._memory, strict=True)
+        )
 
 
 def with_input(cost: RunningCost) -> RunningCost:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from continua._errors import ContinuaError, ModuleError, ShapeError
+from continua._errors import ModuleError, ShapeError
 
 from ._checks import has_values
 
@@ -43,10 +43,8 @@ def first_call(
 
 def explain_failure(name: str, z: Any, error: Exception) -> NoReturn:
     """Raise what a field failed with, as a sentence on what it was given if that says more."""
-    if isinstance(error, ContinuaError | torch.OutOfMemoryError):
-        raise error
-    if not isinstance(error, RuntimeError | TypeError | ValueError | IndexError):
-        raise error
+    if type(error) not in (RuntimeError, TypeError, ValueError, IndexError):
+        raise error  # ours, or one that somebody has made for a purpose
     raise ShapeError(f"the field {name} fails on a state of shape {shapes(z)}: {error}") from error
 
 

@@ -11,15 +11,13 @@ from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
 from torch.nn.utils.parametrize import is_parametrized
 
-from continua.field import Binding, Constraint, Expansion, Field, tensor
+from continua.field import Binding, Constraint, Expansion, Field, tensor, turn
 from continua.solve import RungeKutta, Solver, Span
 
-from ._checks import check_kind, check_values, finite
+from ._checks import KINDS, check_kind, check_values, finite
 from ._first import check_slope, explain_failure, first_call
 from ._plan import Plan
 
-#: of devices, where two tensors can be asked whether they are the same memory
-KINDS = ("cpu", "cuda", "mps")
 #: the modules that only read their state in evaluation
 READERS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -29,11 +27,11 @@ class Serving:
 
     Weights are views of the coefficients, made once: they see whatever is written to those, and
     making them for every call costs as much as a small field does. So are the statistics of batch
-    norms, which only read them; if something has written to one after all, it gets its value back
-    and the solve is done again, with copies as for all other state; likewise if a variance has
-    become negative behind autograd's back, which a result that is not finite shows. `holds` tells
-    whether modules, tensors and their memory are still the same. What is done once per call counts
-    here: on one image all of it takes as long as a fifth of an evaluation.
+    norms in a field of torch's own modules, which only read them; all other state is copied. If a
+    variance has become negative behind autograd's back, which a result that is not finite shows,
+    the solve is done again. `holds` tells whether modules, tensors and their memory are still the
+    same. What is done once per call counts here: on one image all of it takes as long as a fifth
+    of an evaluation.
 
     Args:
         module: the expanded module.
@@ -41,7 +39,6 @@ class Serving:
         plan: the grid; `Serving.of` looks whether it does here.
         solver: whose grid it is.
         span: from which depth to which.
-        lend: whether any state may be read in place.
     """
 
     def __init__(
@@ -51,16 +48,15 @@ class Serving:
         plan: Plan,
         solver: RungeKutta,
         span: Span,
-        lend: bool = True,
     ):
         assert solver.steps is not None
         self._module, self._solver = module, solver
         self._made_of = (module, expansion, plan, solver, span)
-        self._instead: Serving | None = None  # which lends nothing
+        self._instead: Serving | None = None  # made when a statistic had broken its rule
         self._terms = solver.terms((span[1] - span[0]) / solver.steps)
         self._inference = torch.is_inference_mode_enabled()  # its tensors serve nowhere else
-        lent = _lent(module, expansion) if lend else []
-        self._lent = [(t, t._version, t.clone()) for t in (tensor(module, name) for name in lent)]
+        lent = _lent(module, expansion)
+        self._lent = [(t, t._version) for t in (tensor(module, name) for name in lent)]
         self._ruled = {
             tensor(module, name): rule
             for name, rule in expansion.constraints.items()
@@ -71,6 +67,7 @@ class Serving:
             self._unwatched, *self._others = frame.maps((), {})
         self._name = type(module).__name__
         self._binding = binding
+        self._turn = turn(module)
         self._weight = next((binding.originals[name] for name in expansion.weights), None)
         self._tried: torch.Size | None = None  # the shape on which the field is known to do
         self._places = [
@@ -105,7 +102,7 @@ class Serving:
             return self._instead.holds(module)
         if module is not self._module or not self._parts.same():
             return False
-        for value, version, _ in self._lent:
+        for value, version in self._lent:
             if value._version != version:
                 return False
         return self._inference == torch.is_inference_mode_enabled()
@@ -124,30 +121,25 @@ class Serving:
                 rule(stack, out=copy)
             elif stack is not copy:
                 copy.copy_(stack)
-        new = z.shape != self._tried
-        if new:
-            for value, _, kept in self._lent:
-                kept.copy_(value)
+        self._turn.begin()
         try:
             self._frame.show()
             out = self._solver.march([self._first, *self._others], z, self._terms)
             self._tried = z.shape
-        except Exception as error:
+        except Exception:
             if z.is_cpu and not wrapped(z):
                 check_values(z)  # on which many a field fails
-            explain_failure(self._name, z, error)
+            raise
         finally:
             self._binding.shown = None
             for registry, key, value in self._places:
                 registry[key] = value
-        for value, version, kept in self._lent:
-            # What torch's own functions write to a statistic does not count as a version.
-            if value._version != version or (new and not torch.equal(value, kept)):
-                return self._again(z)
+            self._turn.end()
         if out.is_cpu and not wrapped(out) and not finite(out):
             check_values(z)  # a state that is not finite never becomes so
             if not all(map(_obeys, self._ruled, self._ruled.values())):
-                return self._copying()(z)
+                self._instead = type(self)(*self._made_of)
+                return self._instead(z)
         return out
 
     def _first(self, z: Tensor) -> Any:
@@ -156,21 +148,12 @@ class Serving:
         if new or not z.is_inference():
             return first_call(self._name, lambda: self._unwatched(z), z, None, compare=new)
         # What was made in inference mode does not tell when it is written to: once must do.
-        out = self._unwatched(z)
+        try:
+            out = self._unwatched(z)
+        except Exception as error:
+            explain_failure(self._name, z, error)
         check_slope(self._name, out, z, None)
         return out
-
-    def _again(self, z: Tensor) -> Tensor:
-        """The solve with nothing lent, after something wrote to what was."""
-        with torch.no_grad():
-            for value, _, kept in self._lent:
-                value.copy_(kept)
-        return self._copying()(z)
-
-    def _copying(self) -> Serving:
-        """What serves from now on: the same with nothing lent."""
-        self._instead = type(self)(*self._made_of, lend=False)
-        return self._instead
 
 
 class _Parts:
@@ -204,9 +187,12 @@ class _Parts:
 def _lent(module: nn.Module, expansion: Expansion) -> list[str]:
     """The state that can be read in place.
 
-    A module that reads it only, a tensor that tells when it is written to, and coefficients that
-    obey the rule for what may be read, on a device where it costs little to look at the result.
+    In modules of torch, of which it is known that they read it only: a tensor that tells when it is
+    written to, and coefficients that obey the rule for what may be read, on a device where it costs
+    little to look at the result.
     """
+    if not all(type(part).__module__.startswith("torch.nn.") for part in module.modules()):
+        return []
     owners = {name: module.get_submodule(name.rpartition(".")[0]) for name in expansion.state}
     return [
         name

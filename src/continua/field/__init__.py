@@ -12,6 +12,7 @@ from ._path import Path
 from ._patterns import choose, listed
 from ._sampling import Sampling, autocasting, contract
 from ._tensors import copied, put, real, tensor
+from ._turn import in_turn, turn
 from ._warp import Warped
 from ._weights import GivenWeights
 
@@ -41,10 +42,12 @@ __all__ = [
     "evaluated",
     "expand",
     "fields_of",
+    "in_turn",
     "listed",
     "non_negative",
     "put",
     "real",
     "tensor",
+    "turn",
     "values_at",
 ]

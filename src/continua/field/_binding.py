@@ -15,6 +15,7 @@ from continua.basis import Basis, Point, least_squares, sample
 from ._expansion import Expansion
 from ._sampling import Sampling
 from ._tensors import held, real, slot, tensor
+from ._turn import turn
 
 Registry = dict[str, Tensor | None]
 Slot = tuple[Registry, str, Sequence[Tensor]]
@@ -68,6 +69,8 @@ class Binding:
         }
         self.originals = {name: held(*places[0]) for name, places in self.slots.items()}
         self._picked, self.shown = {}, None
+        self._turn = turn(self.module)
+        self._turn.begin()
         return self
 
     def rows(self, name: str, sampling: Sampling) -> tuple[Tensor, ...]:
@@ -108,6 +111,7 @@ class Binding:
         for name, places in self.slots.items():
             for registry, key in places:
                 registry[key] = self.originals[name]
+        self._turn.end()
         if kind is None and self._accepted:
             with torch.no_grad():
                 for name, basis in self.expansion.state.items():

@@ -20,15 +20,25 @@ def slot(module: nn.Module, name: str) -> tuple[dict[str, Tensor | None], str]:
     *path, key = name.split(".")
     owner: Any = module
     for part in path:
-        owner = owner._modules[part]
+        owner = owner._modules.get(part)
+        if owner is None:
+            raise ModuleError(_gone(name))
     return (owner._parameters if key in owner._parameters else owner._buffers), key
 
 
 def held(registry: dict[str, Tensor | None], key: str) -> Tensor:
     """The tensor in a slot."""
-    value = registry[key]
-    assert value is not None
+    value = registry.get(key)
+    if value is None:
+        raise ModuleError(_gone(key))
     return value
+
+
+def _gone(name: str) -> str:
+    return (
+        f"the field has no tensor {name!r} any more; prune, parametrize or compile a module before "
+        "it becomes a field, and use DistributedDataParallel, not DataParallel"
+    )
 
 
 def tensor(module: nn.Module, name: str) -> Tensor:

@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from continua._errors import ArgumentError, ModuleError, ShapeError, SolveError
 from continua.basis import Constant
 from continua.block import ODEBlock
-from continua.field import Field, Path, contract, evaluated, fields_of, tensor
+from continua.field import Field, Path, contract, evaluated, fields_of, tensor, turn
 from continua.solve import Solution
 
 Positive = Literal["softplus", "exp", "absolute"]
@@ -115,6 +115,10 @@ class AdaptiveDepth(nn.Module):
         control: Any = None,
     ) -> Solution:
         """The trajectory; depths to save are shares of each sample's own depth, from 0 to 1."""
+        with turn(self.block.field).lock:  # every evaluation lends weights to that field
+            return self._solve(x, save_at, control)
+
+    def _solve(self, x: Tensor, save_at: Sequence[float] | None, control: Any) -> Solution:
         block = self.block
         if block.expansion.state and block.field.training:
             raise ModuleError(
@@ -189,6 +193,10 @@ class _PerSample(Field):
         return own - 1 + max((b.points_on(reach / self._width, error) for b in bases), default=1)
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+        with turn(self._hidden.block.field).lock:
+            return self._slope(s, z, x, *args)
+
+    def _slope(self, s: Tensor, z: Tensor, x: Any, *args: Any) -> Tensor:
         depth: Tensor = args[0]
         stacks = args[1:]
         block, names = self._hidden.block, self._hidden.names

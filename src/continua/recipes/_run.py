@@ -120,7 +120,9 @@ class Run:
         if (self.folder / RUN).exists():
             other = Run.open(self.folder)
             if (other.recipe, other.setup) != (self.recipe, self.setup):
-                what = _difference(other.config()["setup"], self.config()["setup"])
+                what = f", not {self.recipe}"
+                if other.recipe == self.recipe:
+                    what = _difference(other.config()["setup"], self.config()["setup"])
                 raise ct.FileError(
                     f"{self.folder} holds another run, {other.recipe}{what}; "
                     "choose another folder with --run-dir, or give the same settings to go on"
@@ -190,7 +192,7 @@ class Run:
         """The course of the training, as figures/course.png."""
         history = read_history(self.folder)
         if history:
-            (self.folder / "figures").mkdir(exist_ok=True)
+            make_folder(self.folder / "figures")
             write_figure(self.folder / "figures" / "course.png", plot.course(history))
 
     def result(self) -> dict[str, Any]:

@@ -292,7 +292,7 @@ class _Fit:
         position = self.position
         try:
             with self.accelerator.autocast():
-                loss, tally = self.task.loss(self.wrapped, batch)
+                found = self.task.loss(self.wrapped, batch)
         except ContinuaError as error:
             # A block refuses what a diverged layer before it gives; the data are not to blame.
             if all(bool(torch.isfinite(p).all()) for p in self.model.parameters()):
@@ -301,6 +301,12 @@ class _Fit:
                 f"the weights are no longer finite at step {position.step}, epoch "
                 f"{position.epoch + 1}: try a lower learning_rate, warmup or clip"
             ) from error
+        if not (isinstance(found, tuple) and len(found) == 2):
+            raise ArgumentError(
+                f"{type(self.task).__name__}.loss returns the loss and a Tally, not a "
+                f"{type(found).__name__}"
+            )
+        loss, tally = found
         value = float(loss.detach())
         if self._any(not math.isfinite(value))[0]:
             raise SolveError(
@@ -378,8 +384,14 @@ class _Fit:
         best = False
         validated = position.epoch % training.evaluate_every == 0 or last
         if validated and self.task.size("validation"):
-            line["validation"] = self._evaluated()
-            best = self._is_best(line["validation"][self.task.measure])
+            line["validation"] = measures = self._evaluated()
+            if self.task.measure not in measures:
+                known = ", ".join(measures) or "nothing"
+                raise ArgumentError(
+                    f"{type(self.task).__name__}.measure is {self.task.measure!r}, but its loss "
+                    f"counts {known}"
+                )
+            best = self._is_best(measures[self.task.measure])
         position.seconds += time.monotonic() - started
         line["seconds"] = round(position.seconds, 2)
         position.finished = self._is_finished()

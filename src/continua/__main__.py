@@ -1,0 +1,5 @@
+"""`python -m continua`: the command."""
+
+from continua.cli import main
+
+main()
