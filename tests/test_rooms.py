@@ -28,6 +28,7 @@ ROOMS = (
     "recipes",
     "bench",
     "cli",
+    "__main__",
 )
 
 # Rooms that may import less than all that stands above them (`_errors` goes without saying).

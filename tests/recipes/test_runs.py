@@ -4,6 +4,8 @@ import csv
 import json
 import math
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -164,6 +166,25 @@ def test_a_run_killed_at_its_very_beginning_goes_on(trained, tmp_path):
     begun.check()
     begun.begin(dataset)
     assert {"run.json", "environment.json", "README.txt"} <= {p.name for p in tmp_path.iterdir()}
+
+
+def test_a_folder_in_which_another_process_trains(trained, capsys):
+    pytest.importorskip("fcntl")
+    program = (
+        "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, trained / "run.json"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdout.readline() == b"held\n"
+        code, _, err = run(capsys, "train", "stateful/digits", *SETTINGS, "--run-dir", trained)
+        other.stdin.close()
+    assert code == 2
+    assert "in the hands of another process" in err
+    assert run(capsys, "train", "stateful/digits", *SETTINGS, "--run-dir", trained)[0] == 0
 
 
 def test_evaluate_agrees_with_the_result(trained, capsys):

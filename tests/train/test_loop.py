@@ -15,6 +15,7 @@ from continua.data import Part
 from continua.train import (
     Checkpoints,
     Classification,
+    Tally,
     Task,
     evaluate,
     fit,
@@ -264,7 +265,6 @@ def test_damaged_metrics(tmp_path):
 
 
 def test_a_task_of_ones_own(tmp_path):
-    from continua.train import Tally
 
     class Fit(Task):
         def size(self, part):
@@ -283,6 +283,34 @@ def test_a_task_of_ones_own(tmp_path):
     make = lambda: ct.build(nn.Linear, in_features=2, out_features=1)  # noqa: E731
     outcome = fit(make, Fit(), course(epochs=3), tmp_path, device="cpu", watch=silent)
     assert outcome.position.best == min(line["validation"]["loss"] for line in outcome.history)
+
+
+def test_a_task_of_a_users_own_is_told_what_it_lacks(tmp_path):
+    class Bare(Task):
+        def size(self, part):
+            return 4
+
+        def batch(self, part, index, generator):
+            return (index.float()[:, None],)
+
+        def loss(self, model, batch):
+            return model(batch[0]).square().mean()
+
+    class Unmeasured(Bare):
+        def loss(self, model, batch):
+            tally = Tally()
+            tally.add("error", 0.0, 1)
+            return super().loss(model, batch), tally
+
+    def make():
+        return ct.build(nn.Linear, in_features=1, out_features=1)
+
+    for one, message in (
+        (Bare(), "Bare.loss returns the loss and a Tally, not a Tensor"),
+        (Unmeasured(), "Unmeasured.measure is 'loss', but its loss counts error"),
+    ):
+        with pytest.raises(ct.ArgumentError, match=message):
+            fit(make, one, course(epochs=1), tmp_path / message[:4], device="cpu", watch=silent)
 
 
 def test_tensorboard(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from continua.train import (
     Watch,
     evaluate,
     fit,
+    held_alone,
     make_folder,
     read_history,
     read_json,
@@ -161,6 +163,12 @@ class Run:
         dataset, task = self.load(watch)
         self.begin(dataset)
         watch(Progress("reading", 1, 1, dataset.name))
+        with held_alone(self.folder / RUN) if _leads() else nullcontext():
+            return self._trained(dataset, task, device, watch)
+
+    def _trained(
+        self, dataset: data.Dataset, task: Task, device: str, watch: Watch
+    ) -> tuple[Outcome, dict[str, Any]]:
         setup = self.setup
         outcome = fit(
             lambda: setup.make(dataset),
@@ -229,6 +237,11 @@ def environment() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "date": datetime.now(UTC).date().isoformat(),
     }
+
+
+def _leads() -> bool:
+    """Whether this process is the only one of a training, or the first of them."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def _difference(old: dict[str, Any], new: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from ._checkpoint import Checkpoints, Position
 from ._config import Training
 from ._evaluate import evaluate
-from ._files import make_folder, read_json, write_json, write_whole
+from ._files import held_alone, make_folder, read_json, write_json, write_whole
 from ._history import METRICS, read_history
 from ._loop import Interrupted, Outcome, fit
 from ._progress import Progress, Watch, silent
@@ -31,6 +31,7 @@ __all__ = [
     "fit",
     "functions",
     "half_bases",
+    "held_alone",
     "make_folder",
     "read_history",
     "read_json",

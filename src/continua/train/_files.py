@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,30 @@ def read_json(path: Path) -> Any:
         raise FileError(f"{path} does not exist") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise FileError(f"{path} cannot be read: {error}") from error
+
+
+@contextmanager
+def held_alone(path: Path) -> Iterator[None]:
+    """Refuse to go on while another process does the same with this file.
+
+    The system gives the file free when a process ends, however it ends. Where it knows no such
+    locks, nothing is refused.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FileError(
+                f"{path.parent} is in the hands of another process; wait until that has ended"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
 
 
 def make_folder(folder: Path) -> None:

@@ -60,19 +60,27 @@ STUDIES = (
     Compression(
         "stateful/digits",
         "The embedded digits: train with refinement, compress without retraining",
-        {"smoke": "seconds", "laptop": "two minutes"},
+        {"smoke": "seconds", "laptop": "two minutes", "full": "ten minutes"},
         digits,
     ),
     Compression(
         "stateful/mnist",
         "MNIST: train with refinement, compress without retraining",
-        {"laptop": "45 minutes on two cores"},
+        {
+            "smoke": "a minute",
+            "laptop": "45 minutes on two cores",
+            "full": "hours; use a GPU",
+        },
         mnist,
     ),
     Compression(
         "stateful/cifar10",
         "CIFAR-10: the deep ContinuousNet, a ResNet of as many parameters, and every size",
-        {"laptop": "two and a half hours on two cores", "full": "the paper's setting; use a GPU"},
+        {
+            "smoke": "a minute",
+            "laptop": "two and a half hours on two cores",
+            "full": "the paper's setting; use a GPU",
+        },
         cifar10,
         cifar10_resnet,
         "The paper's own numbers, at 180 epochs and 16 functions: 93.7 % unrefined and 92.7 % "

@@ -123,6 +123,10 @@ STUDIES = (
     Integrators(
         "stateful/integrators",
         "The same network trained with Euler, Midpoint and RK4, then run with every scheme",
-        {"smoke": "seconds", "laptop": "half an hour on two cores"},
+        {
+            "smoke": "seconds",
+            "laptop": "half an hour on two cores",
+            "full": "hours; use a GPU",
+        },
     ),
 )

@@ -80,6 +80,10 @@ STUDIES = (
     Norms(
         "stateful/norms",
         "Continuous batch norm beside group norm, none, and one shared statistic",
-        {"smoke": "seconds", "laptop": "half an hour on two cores"},
+        {
+            "smoke": "seconds",
+            "laptop": "half an hour on two cores",
+            "full": "hours; use a GPU",
+        },
     ),
 )

@@ -80,7 +80,11 @@ STUDIES = tuple(
     Tagging(
         f"stateful/tagging-{short}",
         f"Tagging {name}: the continuous transformer, its baselines, and every size",
-        {"smoke": "a minute", "laptop": "an hour on two cores"},
+        {
+            "smoke": "a minute",
+            "laptop": "an hour on two cores",
+            "full": "the paper's 50,000 steps; use a GPU",
+        },
         short,
     )
     for short, name in (("ewt", "UD English EWT"), ("gum", "UD English GUM"))
