@@ -11,7 +11,7 @@ from ._order import HigherOrder, SelectiveSecondOrder
 from ._path import Path
 from ._patterns import choose, listed
 from ._sampling import Sampling, autocasting, contract
-from ._tensors import copied, put, real, tensor
+from ._tensors import copied, put, real, tensor, tensor_names
 from ._turn import in_turn, turn
 from ._warp import Warped
 from ._weights import GivenWeights
@@ -48,6 +48,7 @@ __all__ = [
     "put",
     "real",
     "tensor",
+    "tensor_names",
     "turn",
     "values_at",
 ]

@@ -3,6 +3,7 @@
 from ._blocks import RECIPE, blocks
 from ._compare import Comparison, Size, TensorChange, compare, size
 from ._compress import compress
+from ._convert import convert
 from ._count import Evaluations, count_evaluations
 from ._files import build, load, save
 from ._functional import FunctionalGradient, functional_gradient
@@ -28,6 +29,7 @@ __all__ = [
     "build",
     "compare",
     "compress",
+    "convert",
     "count_evaluations",
     "fit_hypernetwork",
     "functional_gradient",

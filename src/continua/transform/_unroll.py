@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from continua.field import Field, put, tensor
 from continua.solve import RungeKutta
 
 from ._blocks import RECIPE, blocks
+from ._convert import Increment
 
 
 def unroll(model: nn.Module) -> nn.Module:
@@ -91,7 +93,8 @@ def _sum(graph: fx.Graph, z: fx.Node, ks: Sequence[fx.Node], weights: Sequence[f
 
 def _inputs(graph: fx.Graph, field: nn.Module) -> tuple[fx.Node, dict[str, Any]]:
     """The state as the first input, and whatever else the field's forward takes, by name."""
-    parameters = list(inspect.signature(field.forward).parameters.values())
+    called = field.layer if isinstance(field, Increment) else field
+    parameters = list(inspect.signature(called.forward).parameters.values())
     own = 3 if isinstance(field, Field) else 1
     state = graph.placeholder(parameters[own - 2].name if own == 3 else parameters[0].name)
     further = {
@@ -175,6 +178,8 @@ class _Called(nn.Module):
 
 def _traced(module: nn.Module) -> nn.Module:
     name = type(module).__name__
+    if isinstance(module, Increment):
+        return _written_out(module)
     if isinstance(module, Field) and len(_named(module)) == 3:
         module = _Called(module)
     try:
@@ -185,6 +190,15 @@ def _traced(module: nn.Module) -> nn.Module:
             "a field that is unrolled may not branch on values"
         ) from error
     return fx.GraphModule(module, graph, class_name=name).train(module.training)
+
+
+def _written_out(increment: Increment) -> nn.Module:
+    """What a layer adds to its input, with all that the layer takes."""
+    graph = fx.Graph()
+    state, further = _inputs(graph, increment)
+    out = graph.call_module("layer", (state,), further)
+    graph.output(graph.call_function(operator.sub, (out, state)))
+    return fx.GraphModule(increment, graph, class_name="Increment").train(increment.training)
 
 
 def _named(module: nn.Module) -> list[str]:

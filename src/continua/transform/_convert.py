@@ -1,0 +1,234 @@
+"""A stack of layers as one block."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from continua._errors import ArgumentError, ModuleError
+from continua.basis import Basis, Constant, PiecewiseConstant
+from continua.block import ODEBlock
+from continua.field import Field, copied, tensor, tensor_names
+from continua.gradient import Gradient
+from continua.solve import Euler
+
+Skip = Literal["inside", "outside"]
+#: what counts batches, of which a block has one
+COUNTER = "num_batches_tracked"
+#: settings of a module that can be compared
+PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.Size)
+FUNCTIONS = (FunctionType, BuiltinFunctionType)
+
+
+def convert(
+    layers: Iterable[nn.Module],
+    *,
+    skip: Skip = "inside",
+    ignore: Sequence[str] = (),
+    gradient: Gradient | None = None,
+) -> ODEBlock:
+    r"""Layers that follow one another, trained or not, as one block that computes the same.
+
+    The layers have one structure, and return what they take in shape. Each becomes a bucket: L of
+    them give a block with `PiecewiseConstant(L)`, `Euler(steps=L)` and the span (0, L), whose
+    steps have length 1,
+
+    .. math:: z_{l+1} = z_l + f(z_l;\, \theta_l, \sigma_l)
+
+    The block equals the layers up to rounding, and trains as they do; `compress`, another solver
+    or `refine` then change its size and depth. Weights of neighbouring layers that were trained
+    apart are often far apart: look at the result, and train on if it has lost too much.
+
+    Args:
+        layers: a list, `nn.ModuleList` or `nn.Sequential`; they are not changed.
+        skip: where a layer's input is added to its output. `"inside"`: in the layer, as those of
+            transformers and most residual networks do, :math:`z_{l+1} = layer_l(z_l)`; the field is
+            the layer minus its input. `"outside"`: around it,
+            :math:`z_{l+1} = z_l + layer_l(z_l)`; the field is the layer.
+        ignore: patterns of settings in which the layers may differ, such as `"*.drop_prob"`; all
+            depths get the first layer's.
+        gradient: how the block is differentiated; None is back-propagation.
+
+    Example:
+        >>> import continua as ct
+        >>> make = lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        >>> layers = nn.Sequential(*[make() for _ in range(4)]).eval()
+        >>> block = ct.convert(layers)
+        >>> x = torch.randn(3, 5, 8)
+        >>> torch.allclose(block(x), layers(x), atol=1e-5)
+        True
+        >>> ct.compress(block, ct.PiecewiseConstant(2), steps=2).solver
+        Euler(steps=2)
+    """
+    if skip not in get_args(Skip):
+        raise ArgumentError(f"skip is 'inside' or 'outside', not {skip!r}")
+    made = _checked(layers, skip)
+    for i, (one, other) in enumerate(pairwise(made)):
+        _compare(i, one, other, ignore)
+    first = copied(made[0])
+    for parameter in first.parameters():  # what is frozen would stay out of the expansion
+        parameter.requires_grad_(parameter.is_floating_point() or parameter.is_complex())
+    buckets = PiecewiseConstant(len(made))
+    block = ODEBlock(
+        Increment(first) if skip == "inside" else first,
+        buckets,
+        Euler(steps=len(made)),
+        gradient,
+        span=(0.0, float(len(made))),
+    )
+    prefix = "layer." if skip == "inside" else ""
+    columns = {prefix + name: values for name, values in _columns(made).items()}
+    stacks: dict[str, tuple[Basis, Tensor]] = {}
+    for name, values in columns.items():
+        if name in block.expansion.bases:
+            shared = len(values) > 1 and all(value is values[0] for value in values)
+            kept = values[:1] if shared else values
+            stacks[name] = (Constant() if shared else buckets, _stacked(kept))
+        elif name not in itertools.chain(*block.expansion.aliases.values()):
+            _check_same(name.removeprefix(prefix), values)
+    block._rebase(stacks, block.solver)
+    for name in block.expansion.weights:
+        tensor(block.field, name).requires_grad_(columns[name][0].requires_grad)
+    block.training = block.field.training = made[0].training
+    return block
+
+
+class Increment(nn.Module):
+    """What a layer adds to its input, as a field.
+
+    Args:
+        layer: returns what it takes in shape.
+    """
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, z: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        out: Tensor = self.layer(z, *args, **kwargs)
+        return out - z
+
+
+# -- whether the layers are of one kind --------------------------------------------------------
+
+
+def _checked(layers: Iterable[nn.Module], skip: Skip) -> list[nn.Module]:
+    if not isinstance(layers, Iterable) or isinstance(layers, str | bytes | Tensor):
+        raise ArgumentError(
+            f"layers is a list, an nn.ModuleList or an nn.Sequential, not {type(layers).__name__}"
+        )
+    made = list(layers)
+    if not made:
+        raise ArgumentError("layers is empty: a block needs at least one")
+    for i, layer in enumerate(made):
+        if not isinstance(layer, nn.Module):
+            raise ModuleError(f"layer {i} is a {type(layer).__name__}, not an nn.Module")
+        if isinstance(layer, Field) and skip == "inside":
+            raise ModuleError(
+                f"layer {i} is a Field, which gives dz/ds and adds nothing itself: skip='outside'"
+            )
+    return made
+
+
+def _compare(i: int, one: nn.Module, other: nn.Module, ignore: Sequence[str]) -> None:
+    """Refuse two layers that differ in more than the values of weights and state."""
+    both = f"layers {i} and {i + 1}"
+    parts, others = dict(one.named_modules()), dict(other.named_modules())
+    for name in [*parts, *(others.keys() - parts.keys())]:
+        here, there = (type(m.get(name)).__name__ for m in (parts, others))
+        if here != there:
+            where = f"at {name!r}" if name else "in kind"
+            kinds = f"{here} and {there}".replace("NoneType", "nothing")
+            raise ModuleError(
+                f"{both} differ {where}, {kinds}; a block has one field for all depths"
+            )
+    for name, part in parts.items():
+        for setting, here, there in _settings(part, others[name]):
+            path = f"{name}.{setting}" if name else setting
+            if not any(fnmatchcase(path, pattern) for pattern in ignore):
+                raise ModuleError(
+                    f"{both} differ in {path!r}, {here!r} and {there!r}; a block has one for all "
+                    f"depths: if it does not matter, convert(..., ignore=[{path!r}])"
+                )
+    if tensor_names(one)[1] != tensor_names(other)[1]:
+        raise ModuleError(f"{both} differ in which of their tensors are the same; untie them")
+    _compare_tensors(both, one, other)
+
+
+def _compare_tensors(both: str, one: nn.Module, other: nn.Module) -> None:
+    mine = {**dict(_parameters(one)), **dict(_buffers(one))}
+    theirs = {**dict(_parameters(other)), **dict(_buffers(other))}
+    for name in [*mine, *(theirs.keys() - mine.keys())]:
+        if name not in mine or name not in theirs:
+            raise ModuleError(f"only one of {both} has the tensor {name!r}")
+        a, b = mine[name], theirs[name]
+        for what in ("shape", "dtype", "device", "requires_grad"):
+            here, there = getattr(a, what), getattr(b, what)
+            if here != there:
+                here, there = (list(v) if what == "shape" else v for v in (here, there))
+                raise ModuleError(f"{both} differ in the {what} of {name!r}, {here} and {there}")
+
+
+def _check_same(name: str, values: Sequence[Tensor]) -> None:
+    """Refuse what is no function of depth and yet differs from layer to layer."""
+    if name.rpartition(".")[2] == COUNTER or values[0].is_meta:
+        return
+    for i, (one, other) in enumerate(pairwise(values)):
+        if not torch.equal(one, other):
+            raise ModuleError(
+                f"layers {i} and {i + 1} differ in {name!r}, which cannot vary with depth: it is "
+                "neither a weight nor a finite floating-point buffer that is saved"
+            )
+
+
+def _settings(one: nn.Module, other: nn.Module) -> Iterator[tuple[str, Any, Any]]:
+    """The settings in which two modules of one class differ."""
+    mine, theirs = _plain(one), _plain(other)
+    for name in [*mine, *(theirs.keys() - mine.keys())]:
+        here, there = mine.get(name), theirs.get(name)
+        if here != there and here is not there:
+            yield name, here, there
+
+
+def _plain(module: nn.Module) -> dict[str, Any]:
+    own = vars(nn.Module()).keys() - {"training"}
+    return {
+        name: f"{value.__module__}.{value.__qualname__}" if isinstance(value, FUNCTIONS) else value
+        for name, value in vars(module).items()
+        if name not in own and _is_plain(value)
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return isinstance(value, (*PLAIN, *FUNCTIONS))
+
+
+def _parameters(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    return module.named_parameters(remove_duplicate=False)
+
+
+def _buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    return module.named_buffers(remove_duplicate=False)
+
+
+def _stacked(values: Sequence[Tensor]) -> Tensor:
+    """The values one behind the other, each in the memory layout that it has."""
+    order = sorted(range(values[0].dim()), key=values[0].stride, reverse=True)
+    rows = torch.stack([value.detach().permute(order) for value in values])
+    back = [order.index(d) + 1 for d in range(len(order))]
+    return rows.permute(0, *back)
+
+
+def _columns(layers: Sequence[nn.Module]) -> dict[str, list[Tensor]]:
+    """Each tensor of all layers, by name."""
+    every = [{**dict(_parameters(layer)), **dict(_buffers(layer))} for layer in layers]
+    return {name: [tensors[name] for tensors in every] for name in every[0]}
