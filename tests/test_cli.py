@@ -48,6 +48,15 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"continua {continua.__version__}\n"
 
 
+@pytest.mark.parametrize("command", cli.commands())
+def test_help_does_not_speak_of_what_is_not_set(command, capsys):
+    with pytest.raises(SystemExit):
+        cli.run([command, "--help"])
+    out = capsys.readouterr().out
+    for noise in ("None", "(default: )", "(default: False)"):
+        assert noise not in out
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
 @pytest.mark.parametrize("columns", [60, 120])
 def test_help(arguments, columns, capsys, monkeypatch):

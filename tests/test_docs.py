@@ -33,7 +33,7 @@ def hub(monkeypatch):
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("page", [name for name, blocks in PAGES.items() if blocks])
 def test_the_code_of_a_page_runs(page, monkeypatch, tmp_path):
-    if any("torch.onnx" in block for block in PAGES[page]):
+    if any("ct.export" in block for block in PAGES[page]):
         pytest.importorskip("onnxscript")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

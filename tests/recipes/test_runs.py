@@ -274,7 +274,7 @@ def test_a_cut_checkpoint_is_named(trained, capsys, tmp_path):
     [
         (["train", "stateful/digit"], "did you mean 'stateful/digits'"),
         (["reproduce", "stateful/norm"], "did you mean 'stateful/norms'"),
-        (["sweep", "nowhere"], "no run folder"),
+        (["sweep", "nowhere"], "no folder"),
         (["evaluate", "nowhere"], "no folder"),
         (["data", "mnits"], "did you mean"),
         (["train", "stateful/cifar100", "--scale", "laptop"], "has no scale 'laptop'"),
@@ -342,6 +342,7 @@ def test_a_run_that_cannot_begin_leaves_nothing_behind(setting, capsys, tmp_path
         ("run.json", lambda found: found | {"setup": found["setup"] | {"training": "abc"}}),
         ("run.json", lambda found: found | {"format": 99}),
         ("run.json", lambda found: {}),
+        ("run.json", lambda found: None),
         ("result.json", lambda found: {}),
         ("result.json", lambda found: []),
     ],
@@ -372,6 +373,70 @@ def test_a_model_without_a_run_does_not_keep_the_origin_of_another(trained, caps
     code, _, err = run(capsys, "evaluate", out)
     assert code == 2
     assert "which data" in err
+
+
+def test_checkpoints_that_are_gone_are_not_made_again_beside_an_old_result(
+    trained, capsys, tmp_path
+):
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    shutil.rmtree(folder / "checkpoints")
+    code, out, err = run(capsys, "train", "stateful/digits", *SETTINGS, "--run-dir", folder)
+    assert (code, out) == (2, "")
+    assert "remove result.json to train again" in err
+    (folder / "result.json").unlink()
+    assert run(capsys, "train", "stateful/digits", *SETTINGS, "--run-dir", folder)[0] == 0
+
+
+@pytest.mark.parametrize("command", ["evaluate", "sweep", "export"])
+def test_a_file_is_no_folder(command, capsys, tmp_path):
+    (tmp_path / "file").touch()
+    out = [tmp_path / "out"] if command == "export" else []
+    code, _, err = run(capsys, command, tmp_path / "file", *out)
+    assert code == 2
+    assert "is a file; runs and models are folders" in err
+
+
+def test_a_model_made_from_a_run_is_swept(trained, capsys, tmp_path):
+    small = tmp_path / "small"
+    assert run(capsys, "compress", trained, small)[0] == 0
+    options = ("--samples", "50", "--batch", "8", "--schemes", "Euler", "--bases", "Legendre")
+    code, out, _ = run(capsys, "sweep", small, *options, "--json")
+    assert code == 0
+    first = json.loads(out)["trials"][0]
+    assert (first["size"], first["method"]) == (2, "source")
+    assert (small / "sweep" / "trials.csv").exists()
+    (small / "origin.json").unlink()
+    code, _, err = run(capsys, "sweep", small, *options)
+    assert code == 2
+    assert "which data" in err
+
+
+def test_a_run_as_onnx(trained, capsys, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    file = tmp_path / "model.onnx"
+    code, out, err = run(capsys, "export", trained, file)
+    assert (code, err) == (0, "")
+    assert "ONNX opset" in out
+    session = onnxruntime.InferenceSession(str(file))
+    x = torch.randn(5, 1, 8, 8)
+    (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    expected = Run.open(trained).model()(x).detach()
+    torch.testing.assert_close(torch.as_tensor(y), expected, rtol=1e-4, atol=1e-4)
+    assert run(capsys, "export", trained, tmp_path / "alone")[0] == 0
+    (tmp_path / "alone" / "origin.json").unlink()
+    code, _, err = run(capsys, "export", tmp_path / "alone", file)
+    assert code == 2
+    assert "--shape 3 32 32" in err
+    code, out, _ = run(
+        capsys, "export", tmp_path / "alone", tmp_path / "onnx", "--format", "onnx", "--shape", "1",
+        "8", "8", "--json",
+    )  # fmt: skip
+    assert code == 0
+    assert json.loads(out)["error"] < 1e-4
+    code, _, err = run(capsys, "export", trained, tmp_path / "out", "--shape", "1", "8", "8")
+    assert code == 2
+    assert "needs no --shape" in err
 
 
 @pytest.mark.parametrize("option", ["--samples", "--batch"])

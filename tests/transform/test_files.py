@@ -165,6 +165,7 @@ DAMAGE = {
     "wrong argument": (lambda f: edit(f, factory=recipe("nets:Net", depth=7)), "depth"),
     "failing class": (lambda f: edit(f, factory=recipe("nets:Broken")), "no such data set"),
     "other blocks": (lambda f: edit(f, blocks={}), "its factory makes 'block'"),
+    "no checksum": (lambda f: edit(f, weights=None), "does not say what model.safetensors holds"),
     "no factory": (lambda f: edit(f, factory={}), "lacks the entry 'name'"),
 }
 

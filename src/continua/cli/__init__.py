@@ -12,8 +12,10 @@ import difflib
 import io
 import re
 import sys
+import typing
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from types import NoneType
+from typing import Annotated, Any, Protocol
 
 from continua import ContinuaError, __version__
 
@@ -207,7 +209,7 @@ def parse(arguments: Sequence[str]) -> Command:
         raise ContinuaError(f"there is no command {arguments[0]!r}; {hint}")
     app = SubcommandApp()
     for name, command in classes.items():
-        app.command(name=name)(command)
+        app.command(name=name)(without_none(command))
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -222,6 +224,25 @@ def parse(arguments: Sequence[str]) -> Command:
             raise
         raise ContinuaError(one_sentence(said.getvalue())) from None
     return made
+
+
+def without_none(command: Any) -> Any:
+    """The command, whose help does not say None, False or nothing of an option that is not set."""
+    import tyro
+
+    for field in dataclasses.fields(command):
+        kind = typing.get_type_hints(command, include_extras=True)[field.name]
+        unset = field.default is None or field.default is False or field.default == ()
+        if not unset or typing.get_origin(kind) is Annotated:
+            continue
+        *kinds, last = typing.get_args(kind) or (kind,)
+        metavar = None
+        if last is NoneType and len(kinds) == 1:
+            choices = typing.get_args(kinds[0])
+            metavar = kinds[0].__name__.upper() if not choices else f"{{{','.join(choices)}}}"
+        told = tyro.conf.arg(metavar=metavar, help_behavior_hint="")
+        command.__annotations__[field.name] = Annotated[kind, told]
+    return command
 
 
 def joined(arguments: Sequence[str], command: Any) -> list[str]:

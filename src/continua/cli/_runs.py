@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json as json_format
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ._progress import progress
 from ._words import DONE, percent
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from continua.recipes import (
         DataOptions,
         EvaluateOptions,
@@ -145,7 +144,11 @@ def export(options: ExportOptions, json: bool) -> int:
     from continua.recipes import run_export
 
     out = run_export(options)
-    if json:
+    if not isinstance(out, Path):
+        print(
+            json_format.dumps(vars(out) | {"file": str(out.file)}) if json else f"Written to {out}"
+        )
+    elif json:
         print(json_format.dumps({"out": str(out)}))
     else:
         print(f"Written to {out}: continua.load({str(out)!r})")
@@ -181,7 +184,8 @@ def data(options: DataOptions, json: bool) -> int:
         sizes = " / ".join(f"{n:,}" for n in entry.sizes)
         cost = f"download {entry.download_bytes / 1e6:,.1f} MB" if entry.download_bytes else "free"
         print(f"{entry.name}: {entry.what}")
-        print(f"  {sizes} train / validation / test; {cost}; {entry.licence}")
+        parts = f"{sizes} train / validation / test; " if any(entry.sizes) else ""
+        print(f"  {parts}{cost}; {entry.licence}")
         print(f"  {entry.where}")
     return DONE
 

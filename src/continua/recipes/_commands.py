@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
+from torch import nn
 
 import continua as ct
 from continua.train import PartName, Progress, Watch, evaluate, half_bases, silent
-from continua.transform import Comparison
+from continua.transform import Comparison, Exported
 
 from ._demo import find_device, threads
+from ._inputs import InputOptions, model_and_input
 from ._model import open_model, save_model
 from ._parse import parse_basis, parse_solver
 from ._recipe import Recipe, find
@@ -124,7 +126,7 @@ class SweepOptions:
     """What to sweep over."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """A run folder."""
+    """A run folder, or the folder of a model made from one."""
 
     bases: tuple[str, ...] = Grid.bases
     """Families to write the weights in."""
@@ -158,7 +160,7 @@ class SweepOptions:
     """The folder with the data, if it is not where the run found it."""
 
     out: Path | None = None
-    """Where to write; by default the folder sweep of the run."""
+    """Where to write; by default the folder sweep in RUN."""
 
     threads: int | None = None
     """Processor threads; all by default."""
@@ -172,10 +174,14 @@ class ExportOptions:
     """A run folder, or the folder of a model."""
 
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
-    """Where to write."""
+    """A file such as model.onnx, or a folder for safetensors."""
 
-    format: Literal["safetensors"] = "safetensors"
-    """model.safetensors and config.json, which ct.load reads."""
+    format: Literal["safetensors", "onnx"] | None = None
+    """safetensors: a folder that continua.load reads; onnx: a file that needs neither continua nor
+    torch. By default as OUT ends."""
+
+    shape: tuple[int, ...] = ()
+    """For onnx, the shape of one input, as in 3 32 32; by default that of the model's own data."""
 
 
 def run_train(
@@ -197,13 +203,8 @@ def run_train(
 def run_evaluate(options: EvaluateOptions, watch: Watch = silent) -> dict[str, Any]:
     """The measures of a model."""
     device = find_device(options.device)
-    model, run = open_model(options.model)
-    if run is None:
-        raise ct.ArgumentError(
-            f"{options.model} does not say which data it belongs to; evaluate a run folder, or a "
-            "model that continua compress, refine or export made from one"
-        )
-    run = moved(run, options.data)
+    model, origin = model_of_run(options.model)
+    run = moved(origin, options.data)
     watch(Progress("reading", 0, 1))
     _, task = run.load()
     watch(Progress("reading", 1, 1))
@@ -258,7 +259,8 @@ def run_compress(options: CompressOptions) -> Comparison:
 
 def run_sweep_command(options: SweepOptions, watch: Watch = silent) -> Sweep:
     """Sweep over the sizes of a run's model."""
-    run = moved(Run.open(options.run), options.data)
+    model, origin = model_of_run(options.run)
+    run = moved(origin, options.data)
     grid = Grid(
         options.bases,
         options.sizes,
@@ -271,6 +273,7 @@ def run_sweep_command(options: SweepOptions, watch: Watch = silent) -> Sweep:
         return run_sweep(
             run,
             grid,
+            model=model,
             part=options.part,
             limit=options.samples,
             batch=options.batch,
@@ -279,11 +282,29 @@ def run_sweep_command(options: SweepOptions, watch: Watch = silent) -> Sweep:
         )
 
 
-def run_export(options: ExportOptions) -> Path:
+def run_export(options: ExportOptions) -> Path | Exported:
     """Write the model of a run by itself."""
+    chosen = options.format or ("onnx" if options.out.suffix == ".onnx" else "safetensors")
+    if chosen == "onnx":
+        model, x = model_and_input(InputOptions(options.model, options.shape, batch=2))
+        free = {0: "batch"} if x.is_floating_point() else {0: "batch", 1: "length"}
+        return ct.export(model, options.out, x, dynamic=free)
+    if options.shape:
+        raise ct.ArgumentError("safetensors needs no --shape; for ONNX give OUT the ending .onnx")
     model, run = open_model(options.model)
-    save_model(model, options.out, run, verb="export", format=options.format)
+    save_model(model, options.out, run, verb="export", format=chosen)
     return options.out
+
+
+def model_of_run(folder: Path) -> tuple[nn.Module, Run]:
+    """The model in a folder, and the run that it comes from."""
+    model, run = open_model(folder)
+    if run is None:
+        raise ct.ArgumentError(
+            f"{folder} does not say which data it belongs to; take a run folder, or a "
+            "model that continua compress, refine or export made from one"
+        )
+    return model, run
 
 
 def moved(run: Run, folder: Path | None) -> Run:

@@ -23,7 +23,7 @@ class InputOptions:
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder, or the folder of a model."""
 
-    shape: tuple[int, ...] | None = None
+    shape: tuple[int, ...] = ()
     """The shape of one input, as in 3 32 32; needed where the model does not know its data."""
 
     batch: int = 4
@@ -38,13 +38,13 @@ def model_and_input(options: InputOptions) -> tuple[nn.Module, Tensor]:
     run, shape, batch, seed = options.run, options.shape, options.batch, options.seed
     if batch < 1:
         raise ct.ArgumentError(f"batch is at least 1, not {batch}")
-    if shape is not None and (not shape or min(shape) < 1):
+    if shape and min(shape) < 1:
         raise ct.ArgumentError(
             f"a shape is made of whole numbers of at least 1, not {' '.join(map(str, shape))!r}"
         )
     demo = (run / "models" / "source").is_dir()
     model, origin = open_model(run / "models" / "source" if demo else run)
-    if shape is not None:
+    if shape:
         x = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(seed))
     elif demo:
         x = digits(seed=seed).test_images[:batch]

@@ -25,6 +25,8 @@ def open_model(folder: Path) -> tuple[nn.Module, Run | None]:
     """
     if not folder.exists():
         raise ct.FileError(f"there is no folder {folder}")
+    if not folder.is_dir():
+        raise ct.FileError(f"{folder} is a file; runs and models are folders")
     if (folder / RUN).exists():
         run = Run.open(folder)
         return run.model(), run

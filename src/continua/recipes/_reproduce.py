@@ -29,7 +29,9 @@ class ReproduceOptions(RunOptions):
 class DataOptions:
     """Which data."""
 
-    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
+    name: Annotated[
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]", help_behavior_hint="")
+    ] = None
     """Get this one: read it from the folder, or download it; without a name, list all."""
 
     folder: Path | None = None

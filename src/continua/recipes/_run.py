@@ -86,6 +86,8 @@ class Run:
     @classmethod
     def from_config(cls, folder: Path, found: Any, path: Path) -> Run:
         """The run that a file describes."""
+        if not isinstance(found, dict):
+            raise ct.FileError(f"{path} does not describe a run: it holds no settings")
         try:
             if found["format"] != FORMAT:
                 raise ct.FileError(
@@ -170,6 +172,11 @@ class Run:
         self, dataset: data.Dataset, task: Task, device: str, watch: Watch
     ) -> tuple[Outcome, dict[str, Any]]:
         setup = self.setup
+        if (self.folder / RESULT).exists() and Checkpoints(self.folder).best() is None:
+            raise ct.FileError(
+                f"{self.folder} has a {RESULT} but no checkpoint to go on from; remove {RESULT} to "
+                "train again, or choose another folder with --run-dir"
+            )
         outcome = fit(
             lambda: setup.make(dataset),
             task,

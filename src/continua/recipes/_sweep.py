@@ -109,6 +109,7 @@ def run_sweep(
     run: Run,
     grid: Grid | None = None,
     *,
+    model: nn.Module | None = None,
     part: PartName = "test",
     limit: int | None = None,
     batch: int = 128,
@@ -121,6 +122,7 @@ def run_sweep(
     Args:
         run: a training that has ended, or at least has a checkpoint.
         grid: which variants.
+        model: what was made from its model; that itself by default.
         part: of the data to measure on.
         limit: the first so many samples only.
         batch: samples of the timing.
@@ -128,7 +130,7 @@ def run_sweep(
         folder: where to write; the run's own folder `sweep` by default.
         watch: called as it goes on.
     """
-    model = run.model().eval()
+    model = (run.model() if model is None else model).eval()
     if not _has_blocks(model):
         raise ct.ArgumentError(f"the model of {run.folder} has no ODE block: nothing to sweep")
     dataset, task = run.load()

@@ -5,6 +5,7 @@ from ._compare import Comparison, Size, TensorChange, compare, size
 from ._compress import compress
 from ._convert import convert
 from ._count import Evaluations, count_evaluations
+from ._export import Exported, export
 from ._files import build, load, save
 from ._functional import FunctionalGradient, functional_gradient
 from ._gradcheck import GradientError, GradientReport, gradcheck
@@ -18,6 +19,7 @@ __all__ = [
     "RECIPE",
     "Comparison",
     "Evaluations",
+    "Exported",
     "FunctionalGradient",
     "GradientError",
     "GradientReport",
@@ -31,6 +33,7 @@ __all__ = [
     "compress",
     "convert",
     "count_evaluations",
+    "export",
     "fit_hypernetwork",
     "functional_gradient",
     "gradcheck",

@@ -94,7 +94,7 @@ def save(
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write_whole(
+        write_files(
             folder, {WEIGHTS: weights, CONFIG: (json.dumps(config, indent=1) + "\n").encode()}
         )
     except OSError as error:
@@ -321,7 +321,7 @@ def _fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
 # -- bytes on disk -----------------------------------------------------------------------------
 
 
-def _write_whole(folder: Path, files: Mapping[str, bytes]) -> None:
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write all files beside their places, then move each into its place."""
     temporary: list[tuple[str, Path]] = []
     try:
@@ -367,11 +367,13 @@ def _read_tensors(path: Path, config: Mapping[str, Any]) -> dict[str, Tensor]:
         raise FileError(f"{path} does not exist, though {CONFIG} beside it does") from None
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error}") from error
-    expected = config.get("weights", {})
+    expected = config.get("weights")
+    if not isinstance(expected, dict) or not isinstance(expected.get("bytes"), int):
+        raise FileError(f"{path.parent / CONFIG} does not say what {WEIGHTS} holds: it was changed")
     if len(content) != expected.get("bytes"):
         raise FileError(
             f"{path} has {len(content):,} bytes where {CONFIG} says "
-            f"{expected.get('bytes', 0):,}: it was cut or belongs to another model"
+            f"{expected['bytes']:,}: it was cut or belongs to another model"
         )
     if hashlib.sha256(content).hexdigest() != expected.get("sha256"):
         raise FileError(f"{path} does not have the checksum in {CONFIG}: it was changed or damaged")

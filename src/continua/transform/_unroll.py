@@ -57,7 +57,7 @@ def _plain(block: ODEBlock) -> nn.Module:
     solver = block.solver
     if not isinstance(solver, RungeKutta) or solver.steps is None:
         raise ArgumentError(
-            f"{solver!r} has no fixed grid to write out; "
+            f"{solver!r} cannot be written out, only a Runge-Kutta method on a fixed grid can; "
             "choose one first: continua.compress(model, solver=continua.RK4(steps=8))"
         )
     plan = block._plan_of(block.span)
