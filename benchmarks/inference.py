@@ -7,6 +7,7 @@ interleaved. Weights are random: speed does not depend on them. The time of `com
 measured too.
 
     python benchmarks/inference.py [--rounds 5] [--processes 10] [--threads 2] [--json] [--release]
+                                   [--onnx]
 
 A ratio is the median over rounds of times from the same round. Where its tensors happen to lie in
 memory changes the ratio of a process by up to 0.015, so several are asked, one after another; the
@@ -14,6 +15,7 @@ table has their medians. They keep the memory they free (glibc only): with `--re
 from the system take up to a third of the time of a large batch, more in some models than in
 others. One image takes milliseconds: each of its rounds, six times as many, is the median of five
 calls in a row, as a model in use would get them, with its weights and its code in the caches.
+With `--onnx` the first and third are written by `export` and run by onnxruntime too, last of all.
 """
 
 from __future__ import annotations
@@ -25,13 +27,16 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Mapping
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import torch
 from keeping import KEEP
-from torch import nn
+from torch import Tensor, nn
 
 import continua as ct
 from continua.models import continuous_net, resnet
@@ -70,11 +75,29 @@ def held(model: nn.Module) -> int:
     return sum(t.numel() * t.element_size() for t in model.state_dict().values())
 
 
+def sessions(made: dict[str, nn.Module]) -> tuple[dict[str, Callable[[Tensor], Any]], list[int]]:
+    """The source and the smallest size in onnxruntime, and the bytes of their files."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    found: dict[str, Callable[[Tensor], Any]] = {}
+    sizes = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("K=16, 16 steps", "K=8, 8 steps"):
+            file = Path(folder) / "model.onnx"
+            sizes.append(ct.export(made[name], file, torch.randn(2, 3, 32, 32)).bytes)
+            session = onnxruntime.InferenceSession(file.read_bytes(), options)
+            key = session.get_inputs()[0].name
+            found[f"{name}, ONNX"] = lambda x, s=session, k=key: s.run(None, {k: x.numpy()})
+    return found, sizes
+
+
 @torch.inference_mode()
 def latencies(
-    made: dict[str, nn.Module], batch: int, rounds: int, calls: int
+    made: Mapping[str, Callable[[Tensor], Any]], batch: int, rounds: int, calls: int, layout: Any
 ) -> dict[str, list[float]]:
-    x = torch.randn(batch, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    x = torch.randn(batch, 3, 32, 32).contiguous(memory_format=layout)
     times: dict[str, list[float]] = {name: [] for name in made}
     for i in range(rounds + 2):  # two to warm up
         for name, model in made.items():
@@ -88,25 +111,34 @@ def latencies(
     return times
 
 
-def measured(rounds: int) -> dict[str, Any]:
+def measured(rounds: int, onnx: bool) -> dict[str, Any]:
     """What one process finds: seconds of `compress`, and for each model bytes, ms and ratios."""
     made, seconds = models()
     rows: dict[str, dict[str, float]] = {name: {"bytes": held(m)} for name, m in made.items()}
     for batch, (factor, calls) in BATCHES.items():
-        times = latencies(made, batch, rounds * factor, calls)
+        times = latencies(made, batch, rounds * factor, calls, torch.channels_last)
         for name, values in times.items():
             unrolled = ", unrolled" if name.endswith("unrolled") else ""
             source = times[f"K=16, 16 steps{unrolled}"]
             ratios = [a / b for a, b in zip(values, source, strict=True)]
             rows[name][f"ms_{batch}"] = statistics.median(values)
             rows[name][f"ratio_{batch}"] = statistics.median(ratios)
+    if onnx:
+        files, sizes = sessions(made)
+        rows |= {name: {"bytes": size} for name, size in zip(files, sizes, strict=True)}
+        for batch, (factor, calls) in BATCHES.items():
+            times = latencies(files, batch, rounds * factor, calls, torch.contiguous_format)
+            for name, values in times.items():
+                row = rows[name]
+                row[f"ms_{batch}"] = statistics.median(values)
+                row[f"ratio_{batch}"] = row[f"ms_{batch}"] / rows["K=16, 16 steps"][f"ms_{batch}"]
     return {"compress_seconds": seconds, "rows": rows}
 
 
 def asked(options: argparse.Namespace) -> list[dict[str, Any]]:
     """What several processes find, one after another."""
     command = [sys.executable, __file__, "--alone", "--rounds", str(options.rounds)]
-    command += ["--threads", str(options.threads)]
+    command += ["--threads", str(options.threads), *(["--onnx"] if options.onnx else [])]
     found = []
     for i in range(options.processes):
         print(f"process {i + 1} of {options.processes}", end="\r", file=sys.stderr, flush=True)
@@ -139,11 +171,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--release", action="store_true", help="give freed memory back")
+    parser.add_argument("--onnx", action="store_true", help="run files in onnxruntime too")
     parser.add_argument("--alone", action="store_true", help="what each of the processes does")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.alone:
-        print(json.dumps(measured(options.rounds)))
+        print(json.dumps(measured(options.rounds, options.onnx)))
         return
     result = summary(asked(options))
     if options.json:

@@ -1,5 +1,11 @@
 """`convert`: a stack of layers as one block that computes the same."""
 
+import dataclasses
+import enum
+import functools
+import warnings
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -42,7 +48,7 @@ def applied(layers, x, skip, **kwargs):
     return x
 
 
-def fields_of(block, skip):
+def layer_of(block, skip):
     return block.field.layer if skip == "inside" else block.field
 
 
@@ -79,7 +85,7 @@ def test_the_block_trains_as_the_layers_do(skip, x):
     x.grad = None
     block(x).square().sum().backward()
     torch.testing.assert_close(x.grad, expected)
-    field = fields_of(block, skip)
+    field = layer_of(block, skip)
     for name, stacked in field.named_parameters():
         grads = torch.stack([layer.get_parameter(name).grad for layer in layers])
         torch.testing.assert_close(stacked.grad, grads)
@@ -98,7 +104,7 @@ def test_the_verbs_take_what_it_makes(skip, x):
     assert not any("continua" in type(part).__module__ for part in plain.modules())
     small = ct.compress(block, ct.PiecewiseConstant(2), steps=2)
     row = torch.stack([layer.conv.weight for layer in layers[:2]]).mean(0)
-    torch.testing.assert_close(fields_of(small, skip).conv.weight[0], row)
+    torch.testing.assert_close(layer_of(small, skip).conv.weight[0], row)
     there = ct.refine(block).at(2.7)
     there = there.layer if skip == "inside" else there
     torch.testing.assert_close(there.conv.weight, layers[2].conv.weight)
@@ -225,7 +231,7 @@ MISTAKES = {
     "another function": ([Unit(), Unit()], "differ in 'act'"),
     "another width": (
         [nn.Sequential(nn.Linear(4, n), nn.Linear(n, 4)) for n in (8, 9)],
-        "differ in '0.out_features', 8 and 9",
+        r"differ in the shape of '0.weight', \[8, 4\] and \[9, 4\]",
     ),
     "another shape": (
         [nn.ParameterList([torch.zeros(n)]) for n in (2, 3)],
@@ -239,6 +245,7 @@ MISTAKES = {
         "which of their tensors are the same",
     ),
     "a field": ([ct.DepthConcat(nn.Linear(5, 4))], "skip='outside'"),
+    "lazy": ([nn.LazyLinear(4), nn.LazyLinear(4)], "not initialised yet"),
     "a block": ([ct.ODEBlock(nn.Linear(4, 4))], "contains an ODEBlock"),
 }
 MISTAKES["another function"][0][1].act = nn.functional.silu
@@ -249,6 +256,160 @@ def test_what_cannot_be_one_block_is_refused(name):
     layers, sentence = MISTAKES[name]
     with pytest.raises(ct.ContinuaError, match=sentence):
         ct.convert(layers)
+
+
+class Holder(nn.Module):
+    """A layer with one more attribute."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.value = value
+
+    def forward(self, x):
+        return x + self.linear(x)
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    rate: float
+
+
+class Settings:
+    def __init__(self, rate):
+        self.rate, self.owner = rate, self
+
+
+class Scaled:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def run(self, x):
+        return self.factor * x
+
+
+def scaling(factor):
+    return lambda x: factor * x
+
+
+def quantized(value):
+    torch.manual_seed(value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear})
+
+
+VALUES = {
+    "partial": lambda k: functools.partial(nn.functional.leaky_relu, negative_slope=k),
+    "closure": scaling,
+    "method": lambda k: Scaled(k).run,
+    "tensor": torch.tensor,
+    "array": lambda k: np.array([k]),
+    "mapping": lambda k: {"rate": [k]},
+    "dataclass": Config,
+    "object": Settings,
+    "enum": Colour,
+    "set": lambda k: {k},
+    "range": range,
+    "module out of sight": lambda k: [nn.Dropout(k / 10)],
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_every_attribute_is_compared(name):
+    make = VALUES[name]
+    with pytest.raises(ct.ModuleError, match="differ in 'value'"):
+        ct.convert([Holder(make(1)), Holder(make(2))])
+    ct.convert([Holder(make(1)), Holder(make(2))], ignore="value")
+    if name != "module out of sight":
+        ct.convert([Holder(make(1)), Holder(make(1))])
+
+
+def test_attributes_may_point_at_parts_and_at_what_cannot_be_compared():
+    layers = [Holder(float("nan")) for _ in range(2)]
+    for layer in layers:
+        layer.parts, layer.weights = [layer.linear], (layer.linear.weight,)
+        layer.itself = layer.forward
+    ct.convert(layers)
+    layers[1].value = layers[0].value = object()
+    ct.convert(layers)
+    layers[1].value = object()
+    with pytest.raises(ct.ModuleError, match="differ in 'value'"):
+        ct.convert(layers)
+
+
+def test_hooks_are_compared():
+    layers = [Holder(1), Holder(1)]
+    layers[1].linear.register_forward_hook(lambda module, given, out: 2 * out)
+    with pytest.raises(ct.ModuleError, match=r"differ in 'linear._forward_hooks', \[\]"):
+        ct.convert(layers)
+
+
+def test_packed_weights_are_refused():
+    with pytest.raises(ct.ModuleError, match="differ in"):
+        ct.convert([quantized(1), quantized(2)], skip="outside")
+
+
+def test_two_classes_of_one_name():
+    other = type("Holder", (Holder,), {"forward": lambda self, x: x - self.linear(x)})
+    with pytest.raises(ct.ModuleError, match="Holder and Holder, two classes of one name"):
+        ct.convert([Holder(1), other(1)])
+
+
+@pytest.mark.parametrize("wrap", [nn.utils.parametrizations.weight_norm, None])
+def test_parametrized_layers(wrap):
+    torch.manual_seed(0)
+    wrap = wrap or nn.utils.parametrizations.spectral_norm
+    layers = [wrap(nn.Linear(4, 4)) for _ in range(3)]
+    for layer in layers:
+        layer.eval()
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(ct.convert(layers, skip="outside")(x), applied(layers, x, "outside"))
+
+
+def test_averages_that_count_batches_need_one_count():
+    layers = [nn.Sequential(nn.BatchNorm1d(4, momentum=None)) for _ in range(2)]
+    ct.convert(layers, skip="outside")
+    layers[1](torch.randn(3, 4))
+    with pytest.raises(ct.ModuleError, match=r"differ in '0\.num_batches_tracked'"):
+        ct.convert(layers, skip="outside")
+
+
+def test_layers_that_change_shape_or_return_more_are_refused():
+    class Mean(Holder):
+        def forward(self, x):
+            return super().forward(x).mean(0, keepdim=True)
+
+    class Pair(Holder):
+        def forward(self, x):
+            return super().forward(x), None
+
+    x = torch.randn(2, 4)
+    with pytest.raises(ct.ShapeError, match=r"Mean maps \[2, 4\] to \[1, 4\]"):
+        ct.convert([Mean(1)])(x)
+    with pytest.raises(ct.ShapeError, match="Pair returns a tuple"):
+        ct.convert([Pair(1)])(x)
+
+
+def test_an_argument_may_have_the_name_of_the_state():
+    class Named(Holder):
+        def forward(self, x, z):
+            return x + z * self.linear(x)
+
+    layers = [Named(1), Named(1)]
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(ct.convert(layers)(x, z=0.5), applied(layers, x, "inside", z=0.5))
+
+
+def test_layers_in_a_dictionary():
+    layers = nn.ModuleDict({"a": Holder(1), "b": Holder(1)})
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(ct.convert(layers)(x), applied(layers.values(), x, "inside"))
 
 
 def test_an_unknown_skip_is_refused():

@@ -1,5 +1,10 @@
 """`export`: a model as an ONNX file that computes the same."""
 
+import logging
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +13,7 @@ import continua as ct
 from continua.basis import FAMILIES
 from continua.models import continuous_net
 from continua.solve import SOLVERS
+from continua.transform import _export
 from nets import conv_unit, mlp, scrambled
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -137,15 +143,15 @@ MISTAKES = {
         {},
         r"Linear fails on inputs of shape \[2, 4\]",
     ),
-    "a dimension too many": (block(), (X,), {"dynamic": {2: "depth"}}, r"\{2: 'depth'\} does not"),
-    "no name": (block(), (X,), {"dynamic": {0: 1}}, r"\{0: 1\} does not do"),
+    "a dimension too many": (block(), (X,), {"dynamic": {2: "depth"}}, "has no dimension 2"),
+    "no name": (block(), (X,), {"dynamic": {0: 1}}, r"not \{0: 1\}"),
     "one batch size": (
         nn.Sequential(nn.Flatten(0), nn.Linear(6, 2)),
         (X,),
         {},
         "works for one size of 'batch' only, 2",
     ),
-    "no tensor out": (Listed(), (X,), {}, "returns a int"),
+    "no tensor out": (Listed(), (X,), {}, "returns something of type int"),
 }
 
 
@@ -163,6 +169,156 @@ def test_places_that_cannot_be_written_to(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ct.FileError, match="cannot write"):
         ct.export(block(), tmp_path / "file" / "model.onnx", X, check=False)
+
+
+def masked() -> ct.ODEBlock:
+    torch.manual_seed(0)
+    return ct.convert([nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(2)])
+
+
+def test_further_inputs_by_place_and_by_name(tmp_path):
+    x, mask = torch.randn(2, 5, 8), torch.ones(5, 5).triu(1).bool()
+    model, file = masked(), tmp_path / "m.onnx"
+    ct.export(model, file, x, mask, dynamic=[{0: "batch"}, {}])
+    expected = model.eval()(x, mask).detach()
+    torch.testing.assert_close(ran(file, x, mask), expected, rtol=1e-4, atol=1e-5)
+    padding = torch.zeros(2, 5, dtype=torch.bool)
+    padding[:, 3:] = True
+    ct.export(model, file, x, src_key_padding_mask=padding)
+    names = [one.name for one in onnx.load(file).graph.input]
+    assert names[1] == "src_key_padding_mask"
+    expected = model(x, src_key_padding_mask=padding).detach()
+    torch.testing.assert_close(ran(file, x, padding), expected, rtol=1e-4, atol=1e-5)
+
+
+class Positions(nn.Module):
+    """At most six words."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(6, 3))
+
+    def forward(self, x):
+        return x + self.table[: x.shape[1]]
+
+
+def test_a_longest_input_does_not_stop_the_check(tmp_path):
+    made = ct.export(Positions(), tmp_path / "m.onnx", torch.randn(2, 5, 3))
+    assert made.error == 0
+
+
+class Changing(nn.Module):
+    def forward(self, x):
+        return x.mul_(2) + 1
+
+
+def test_the_inputs_are_not_changed(tmp_path):
+    x = torch.ones(2, 3)
+    assert ct.export(Changing(), tmp_path / "m.onnx", x).error < 1e-6
+    assert torch.equal(x, torch.ones(2, 3))
+
+
+class Several(nn.Module):
+    def forward(self, x):
+        return {
+            "positive": x > 0,
+            "which": x.argmax(1),
+            "none": x[:, 3:],
+            "masked": x.masked_fill(x > 0, -torch.inf),
+            "scores": (x, x.double()),
+        }
+
+
+def test_outputs_of_every_kind(tmp_path):
+    assert ct.export(Several(), tmp_path / "m.onnx", torch.randn(4, 3)).error < 1e-6
+
+
+def test_half_precision(tmp_path):
+    torch.manual_seed(0)
+    made = ct.export(masked().half(), tmp_path / "m.onnx", torch.randn(2, 5, 8).half())
+    assert made.error < 5e-2
+
+
+NAN, INF = torch.nan, torch.inf
+APART = {
+    "half as large": ([1.0, 2.0], [2.0, 4.0], 0.5),
+    "one that is not a number": ([NAN, 2.0], [1.0, 2.0], INF),
+    "all that are no numbers": ([NAN, NAN], [1.0, 2.0], INF),
+    "the same no numbers": ([NAN, INF, 1.0], [NAN, INF, 1.0], 0.0),
+    "other infinities": ([-INF, 1.0], [INF, 1.0], INF),
+    "besides an infinity": ([-INF, 1.0], [-INF, 2.0], 0.5),
+    "whole numbers": ([5000], [5001], INF),
+    "equal whole numbers": ([5000], [5000], 0.0),
+    "nothing": ([], [], 0.0),
+    "zero": ([0.5], [0.0], 0.5),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_how_far_two_outputs_are_apart(name):
+    found, expected, distance = APART[name]
+    assert _export.distance(torch.tensor(found), torch.tensor(expected)) == distance
+
+
+def test_threads_take_turns_and_nothing_stays_changed(tmp_path):
+    logger = logging.getLogger("torch.onnx")
+    level, filters = logger.level, list(warnings.filters)
+
+    def one(i):
+        return ct.export(block(), tmp_path / f"{i}.onnx", X, check=False).bytes
+
+    with ThreadPoolExecutor(3) as pool:
+        assert len(set(pool.map(one, range(3)))) == 1
+    assert (logger.level, list(warnings.filters)) == (level, filters)
+
+
+@pytest.mark.parametrize("package", ["onnxruntime", "onnxscript"])
+def test_a_package_that_is_not_there(package, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ct.ArgumentError, match=r"pip install 'continua\[export\]'"):
+        ct.export(block(), tmp_path / "m.onnx", X)
+    if package == "onnxruntime":
+        assert ct.export(block(), tmp_path / "m.onnx", X, check=False).error is None
+
+
+class Branching(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+def test_a_failure_is_one_sentence(tmp_path, capfd):
+    with pytest.raises(ct.ModuleError, match="Branching cannot be written as ONNX") as error:
+        ct.export(Branching(), tmp_path / "m.onnx", X)
+    assert "\n" not in str(error.value)
+    assert "dynamic" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "dynamic", [None, "b", ["batch"], {False: "c"}, {0: "batch size"}, {0: ""}, {-1: "b"}, 3]
+)
+def test_nonsense_for_dimensions(dynamic, tmp_path):
+    with pytest.raises(ct.ArgumentError, match="dynamic"):
+        ct.export(block(), tmp_path / "m.onnx", X, dynamic=dynamic)
+
+
+class Product(nn.Module):
+    def forward(self, x, y):
+        return x * y
+
+
+def test_dimensions_of_several_inputs(tmp_path):
+    with pytest.raises(ct.ArgumentError, match="'batch' is 2 in one input and 1 in another"):
+        ct.export(Product(), tmp_path / "m.onnx", X, torch.randn(1, 3))
+    made = ct.export(Product(), tmp_path / "m.onnx", X, torch.tensor(2.0))  # which has no batch
+    assert made.error == 0
+    assert ct.export(Product(), tmp_path / "m.onnx", X, X).error == 0
+
+
+@pytest.mark.parametrize("file", [3, "a\0b"])
+def test_nonsense_for_a_file(file):
+    with pytest.raises(ct.ArgumentError, match="file is a path"):
+        ct.export(block(), file, X)
 
 
 def test_convolutions_with_state(tmp_path):

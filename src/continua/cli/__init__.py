@@ -227,11 +227,12 @@ def parse(arguments: Sequence[str]) -> Command:
 
 
 def without_none(command: Any) -> Any:
-    """The command, whose help does not say None, False or nothing of an option that is not set."""
+    """The command; its help no longer ends on `(default: None)` where an option is not set."""
     import tyro
 
+    kinds_of = typing.get_type_hints(command, include_extras=True)
     for field in dataclasses.fields(command):
-        kind = typing.get_type_hints(command, include_extras=True)[field.name]
+        kind = kinds_of[field.name]
         unset = field.default is None or field.default is False or field.default == ()
         if not unset or typing.get_origin(kind) is Annotated:
             continue

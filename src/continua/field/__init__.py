@@ -3,7 +3,14 @@
 from ._augment import InputLayer, ZeroAugment
 from ._binding import Binding, Frame, values_at
 from ._control import DataControl, DepthConcat, evaluated
-from ._expansion import BasisChoice, Constraint, Expansion, expand, non_negative
+from ._expansion import (
+    BasisChoice,
+    Constraint,
+    Expansion,
+    expand,
+    non_negative,
+    refuse_unsupported,
+)
 from ._field import Field, fields_of
 from ._hyper import Hypernetwork
 from ._initial import Init
@@ -47,6 +54,7 @@ __all__ = [
     "non_negative",
     "put",
     "real",
+    "refuse_unsupported",
     "tensor",
     "tensor_names",
     "turn",

@@ -176,9 +176,9 @@ class ExportOptions:
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """A file such as model.onnx, or a folder for safetensors."""
 
-    format: Literal["safetensors", "onnx"] | None = None
-    """safetensors: a folder that continua.load reads; onnx: a file that needs neither continua nor
-    torch. By default as OUT ends."""
+    format: Literal["auto", "safetensors", "onnx"] = "auto"
+    """safetensors: a folder that continua.load reads; onnx: a file for any runtime; auto: as OUT
+    ends."""
 
     shape: tuple[int, ...] = ()
     """For onnx, the shape of one input, as in 3 32 32; by default that of the model's own data."""
@@ -284,7 +284,9 @@ def run_sweep_command(options: SweepOptions, watch: Watch = silent) -> Sweep:
 
 def run_export(options: ExportOptions) -> Path | Exported:
     """Write the model of a run by itself."""
-    chosen = options.format or ("onnx" if options.out.suffix == ".onnx" else "safetensors")
+    chosen = options.format
+    if chosen == "auto":
+        chosen = "onnx" if options.out.suffix.lower() == ".onnx" else "safetensors"
     if chosen == "onnx":
         model, x = model_and_input(InputOptions(options.model, options.shape, batch=2))
         free = {0: "batch"} if x.is_floating_point() else {0: "batch", 1: "length"}

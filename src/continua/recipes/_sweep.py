@@ -122,7 +122,8 @@ def run_sweep(
     Args:
         run: a training that has ended, or at least has a checkpoint.
         grid: which variants.
-        model: what was made from its model; that itself by default.
+        model: what was made from its model, which is put in evaluation mode; that itself by
+            default.
         part: of the data to measure on.
         limit: the first so many samples only.
         batch: samples of the timing.
@@ -318,6 +319,7 @@ def _written(
     facts = {
         "run": run.recipe,
         "scale": run.scale,
+        "model": _told(source),
         "part": sweep.part,
         "samples": sweep.samples,
         "timing": {"batch": sweep.batch, "statistic": "median"},

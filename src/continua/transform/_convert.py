@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from types import BuiltinFunctionType, FunctionType
+from types import NoneType
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 
-from continua._errors import ArgumentError, ModuleError
+from continua._errors import ArgumentError, ModuleError, ShapeError
 from continua.basis import Basis, Constant, PiecewiseConstant
 from continua.block import ODEBlock
-from continua.field import Field, copied, tensor, tensor_names
+from continua.field import Field, copied, refuse_unsupported, tensor, tensor_names
 from continua.gradient import Gradient
 from continua.solve import Euler
+
+from ._alike import different
 
 Skip = Literal["inside", "outside"]
 #: what counts batches, of which a block has one
 COUNTER = "num_batches_tracked"
-#: settings of a module that can be compared
-PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.Size)
-FUNCTIONS = (FunctionType, BuiltinFunctionType)
 
 
 def convert(
     layers: Iterable[nn.Module],
     *,
     skip: Skip = "inside",
-    ignore: Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
     gradient: Gradient | None = None,
 ) -> ODEBlock:
     r"""Layers that follow one another, trained or not, as one block that computes the same.
@@ -46,14 +46,17 @@ def convert(
     or `refine` then change its size and depth. Weights of neighbouring layers that were trained
     apart are often far apart: look at the result, and train on if it has lost too much.
 
+    A tensor that all layers share stays one, constant in depth; its statistics, if it has some,
+    are then updated once per forward. One that only some of them share becomes several.
+
     Args:
         layers: a list, `nn.ModuleList` or `nn.Sequential`; they are not changed.
         skip: where a layer's input is added to its output. `"inside"`: in the layer, as those of
             transformers and most residual networks do, :math:`z_{l+1} = layer_l(z_l)`; the field is
             the layer minus its input. `"outside"`: around it,
             :math:`z_{l+1} = z_l + layer_l(z_l)`; the field is the layer.
-        ignore: patterns of settings in which the layers may differ, such as `"*.drop_prob"`; all
-            depths get the first layer's.
+        ignore: patterns of attributes in which the layers may differ, such as `"*.drop_prob"`;
+            all depths get the first layer's. Others are refused.
         gradient: how the block is differentiated; None is back-propagation.
 
     Example:
@@ -70,8 +73,9 @@ def convert(
     if skip not in get_args(Skip):
         raise ArgumentError(f"skip is 'inside' or 'outside', not {skip!r}")
     made = _checked(layers, skip)
+    ignored = [ignore] if isinstance(ignore, str) else list(ignore)
     for i, (one, other) in enumerate(pairwise(made)):
-        _compare(i, one, other, ignore)
+        _compare(f"layers {i} and {i + 1}", one, other, ignored)
     first = copied(made[0])
     for parameter in first.parameters():  # what is frozen would stay out of the expansion
         parameter.requires_grad_(parameter.is_floating_point() or parameter.is_complex())
@@ -92,7 +96,7 @@ def convert(
             kept = values[:1] if shared else values
             stacks[name] = (Constant() if shared else buckets, _stacked(kept))
         elif name not in itertools.chain(*block.expansion.aliases.values()):
-            _check_same(name.removeprefix(prefix), values)
+            _check_same(block.field, name, values)
     block._rebase(stacks, block.solver)
     for name in block.expansion.weights:
         tensor(block.field, name).requires_grad_(columns[name][0].requires_grad)
@@ -111,8 +115,19 @@ class Increment(nn.Module):
         super().__init__()
         self.layer = layer
 
-    def forward(self, z: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        out: Tensor = self.layer(z, *args, **kwargs)
+    def forward(self, z: Tensor, /, *args: Any, **kwargs: Any) -> Tensor:
+        out = self.layer(z, *args, **kwargs)
+        name = type(self.layer).__name__
+        if not isinstance(out, Tensor):
+            raise ShapeError(
+                f"{name} returns a {type(out).__name__}; a layer of a block takes and returns one "
+                "tensor: wrap it in a module that picks it"
+            )
+        if out.shape != z.shape:
+            raise ShapeError(
+                f"{name} maps {list(z.shape)} to {list(out.shape)}; a layer of a block keeps the "
+                "shape of its input"
+            )
         return out - z
 
 
@@ -120,6 +135,8 @@ class Increment(nn.Module):
 
 
 def _checked(layers: Iterable[nn.Module], skip: Skip) -> list[nn.Module]:
+    if isinstance(layers, Mapping | nn.ModuleDict):
+        layers = layers.values()
     if not isinstance(layers, Iterable) or isinstance(layers, str | bytes | Tensor):
         raise ArgumentError(
             f"layers is a list, an nn.ModuleList or an nn.Sequential, not {type(layers).__name__}"
@@ -134,37 +151,54 @@ def _checked(layers: Iterable[nn.Module], skip: Skip) -> list[nn.Module]:
             raise ModuleError(
                 f"layer {i} is a Field, which gives dz/ds and adds nothing itself: skip='outside'"
             )
+        refuse_unsupported(layer)
     return made
 
 
-def _compare(i: int, one: nn.Module, other: nn.Module, ignore: Sequence[str]) -> None:
+def _compare(both: str, one: nn.Module, other: nn.Module, ignore: Sequence[str]) -> None:
     """Refuse two layers that differ in more than the values of weights and state."""
-    both = f"layers {i} and {i + 1}"
     parts, others = dict(one.named_modules()), dict(other.named_modules())
     for name in [*parts, *(others.keys() - parts.keys())]:
-        here, there = (type(m.get(name)).__name__ for m in (parts, others))
-        if here != there:
+        here, there = (_kind(modules.get(name)) for modules in (parts, others))
+        if here is not there:
             where = f"at {name!r}" if name else "in kind"
-            kinds = f"{here} and {there}".replace("NoneType", "nothing")
+            kinds = f"{_called(here)} and {_called(there)}"
+            if here.__name__ == there.__name__:
+                kinds += ", two classes of one name"
             raise ModuleError(
                 f"{both} differ {where}, {kinds}; a block has one field for all depths"
             )
-    for name, part in parts.items():
-        for setting, here, there in _settings(part, others[name]):
-            path = f"{name}.{setting}" if name else setting
-            if not any(fnmatchcase(path, pattern) for pattern in ignore):
-                raise ModuleError(
-                    f"{both} differ in {path!r}, {here!r} and {there!r}; a block has one for all "
-                    f"depths: if it does not matter, convert(..., ignore=[{path!r}])"
-                )
     if tensor_names(one)[1] != tensor_names(other)[1]:
         raise ModuleError(f"{both} differ in which of their tensors are the same; untie them")
     _compare_tensors(both, one, other)
+    counterparts = [(part, others[name]) for name, part in parts.items()]
+    counterparts += zip(_tensors(one).values(), _tensors(other).values(), strict=True)
+    for name, part in parts.items():
+        for key, here, there in different(part, others[name], counterparts):
+            path = f"{name}.{key}" if name else key
+            if not any(fnmatchcase(path, pattern) for pattern in ignore):
+                raise ModuleError(
+                    f"{both} differ in {path!r}, {_short(here)} and {_short(there)}; a block has "
+                    f"one for all depths: if it does not matter, convert(..., ignore=[{path!r}])"
+                )
+
+
+def _kind(module: nn.Module | None) -> type:
+    # A parametrized module has a class of its own.
+    return NoneType if module is None else type_before_parametrizations(module)
+
+
+def _called(kind: type) -> str:
+    return "nothing" if kind is NoneType else kind.__name__
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _compare_tensors(both: str, one: nn.Module, other: nn.Module) -> None:
-    mine = {**dict(_parameters(one)), **dict(_buffers(one))}
-    theirs = {**dict(_parameters(other)), **dict(_buffers(other))}
+    mine, theirs = _tensors(one), _tensors(other)
     for name in [*mine, *(theirs.keys() - mine.keys())]:
         if name not in mine or name not in theirs:
             raise ModuleError(f"only one of {both} has the tensor {name!r}")
@@ -176,48 +210,31 @@ def _compare_tensors(both: str, one: nn.Module, other: nn.Module) -> None:
                 raise ModuleError(f"{both} differ in the {what} of {name!r}, {here} and {there}")
 
 
-def _check_same(name: str, values: Sequence[Tensor]) -> None:
+def _check_same(field: nn.Module, name: str, values: Sequence[Tensor]) -> None:
     """Refuse what is no function of depth and yet differs from layer to layer."""
-    if name.rpartition(".")[2] == COUNTER or values[0].is_meta:
+    path, _, key = name.rpartition(".")
+    counts = key == COUNTER and getattr(field.get_submodule(path), "momentum", 0) is not None
+    if counts or values[0].is_meta:
         return
     for i, (one, other) in enumerate(pairwise(values)):
         if not torch.equal(one, other):
             raise ModuleError(
-                f"layers {i} and {i + 1} differ in {name!r}, which cannot vary with depth: it is "
-                "neither a weight nor a finite floating-point buffer that is saved"
+                f"layers {i} and {i + 1} differ in {name.removeprefix('layer.')!r}, which cannot "
+                "vary with depth: it is neither a weight nor a finite floating-point buffer that "
+                "is saved"
             )
 
 
-def _settings(one: nn.Module, other: nn.Module) -> Iterator[tuple[str, Any, Any]]:
-    """The settings in which two modules of one class differ."""
-    mine, theirs = _plain(one), _plain(other)
-    for name in [*mine, *(theirs.keys() - mine.keys())]:
-        here, there = mine.get(name), theirs.get(name)
-        if here != there and here is not there:
-            yield name, here, there
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers under all their names."""
+    parameters = module.named_parameters(remove_duplicate=False)
+    return {**dict(parameters), **dict(module.named_buffers(remove_duplicate=False))}
 
 
-def _plain(module: nn.Module) -> dict[str, Any]:
-    own = vars(nn.Module()).keys() - {"training"}
-    return {
-        name: f"{value.__module__}.{value.__qualname__}" if isinstance(value, FUNCTIONS) else value
-        for name, value in vars(module).items()
-        if name not in own and _is_plain(value)
-    }
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, tuple | list):
-        return all(map(_is_plain, value))
-    return isinstance(value, (*PLAIN, *FUNCTIONS))
-
-
-def _parameters(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    return module.named_parameters(remove_duplicate=False)
-
-
-def _buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    return module.named_buffers(remove_duplicate=False)
+def _columns(layers: Sequence[nn.Module]) -> dict[str, list[Tensor]]:
+    """Each tensor of all layers, by name."""
+    every = [_tensors(layer) for layer in layers]
+    return {name: [tensors[name] for tensors in every] for name in every[0]}
 
 
 def _stacked(values: Sequence[Tensor]) -> Tensor:
@@ -226,9 +243,3 @@ def _stacked(values: Sequence[Tensor]) -> Tensor:
     rows = torch.stack([value.detach().permute(order) for value in values])
     back = [order.index(d) + 1 for d in range(len(order))]
     return rows.permute(0, *back)
-
-
-def _columns(layers: Sequence[nn.Module]) -> dict[str, list[Tensor]]:
-    """Each tensor of all layers, by name."""
-    every = [{**dict(_parameters(layer)), **dict(_buffers(layer))} for layer in layers]
-    return {name: [tensors[name] for tensors in every] for name in every[0]}
