@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,21 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from continua._errors import FileError
+from continua.transform import write_files
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file beside its place, then move it there: it is never half there."""
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        write_files(path.parent, {path.name: content})
     except OSError as error:
         raise FileError(f"cannot write {path}: {error.strerror or error}") from error
 

@@ -6,7 +6,7 @@ from ._compress import compress
 from ._convert import convert
 from ._count import Evaluations, count_evaluations
 from ._export import Exported, export
-from ._files import build, load, save
+from ._files import build, load, save, write_files
 from ._functional import FunctionalGradient, functional_gradient
 from ._gradcheck import GradientError, GradientReport, gradcheck
 from ._hyper import fit_hypernetwork
@@ -45,4 +45,5 @@ __all__ = [
     "save",
     "size",
     "unroll",
+    "write_files",
 ]
