@@ -37,8 +37,7 @@ class RunOptions:
     """Of the first weights, the order of the data and its augmentation."""
 
     run_dir: Path | None = None
-    """The folder to write to, where what was begun goes on. By default one named after the recipe
-    or study, scale and seed in runs/."""
+    """Where to write, and go on with what was begun; by default runs/NAME-SCALE-SEED."""
 
     data: Path | None = None
     """The folder with the data; by default it is downloaded to the user's cache."""
@@ -144,8 +143,7 @@ class SweepOptions:
     """Of the change of basis."""
 
     product: bool = False
-    """Measure every combination; otherwise sizes at the model's own solver, solvers at its own
-    basis, and each size with as many steps."""
+    """Measure every combination of sizes and solvers, not only those near the model's own."""
 
     part: PartName = "test"
     """Of the data to measure on."""
@@ -177,8 +175,7 @@ class ExportOptions:
     """A file such as model.onnx, or a folder for safetensors."""
 
     format: Literal["auto", "safetensors", "onnx"] = "auto"
-    """safetensors: a folder that continua.load reads; onnx: a file for any runtime; auto: as OUT
-    ends."""
+    """safetensors: a folder for continua.load; onnx: a file for any runtime; auto: as OUT ends."""
 
     shape: tuple[int, ...] = ()
     """For onnx, the shape of one input, as in 3 32 32; by default that of the model's own data."""
