@@ -14,8 +14,11 @@ import torch
 import continua as ct
 import nets
 from continua import cli
+from continua.data import load
+from continua.models import continuous_net
 from continua.recipes import RECIPES, STUDIES, Run, parse_basis, parse_solver
 from continua.recipes._setup import setup_from_config
+from continua.train import Classification, Training, fit
 
 SETTINGS = ("--scale", "smoke", "--device", "cpu", "--threads", "1")
 
@@ -227,7 +230,7 @@ def test_each_basis_is_halved_as_what_it_is(capsys, tmp_path):
 
 
 def test_a_sweep(trained, capsys):
-    code, out, _ = run(capsys, "sweep", trained, "--threads", 1)
+    code, out, _ = run(capsys, "sweep", trained, "--threads", 1, "--part", "test")
     assert code == 0
     table = (trained / "sweep" / "trials.csv").read_text()
     rows = list(csv.DictReader(table.splitlines()))
@@ -410,6 +413,58 @@ def test_a_model_made_from_a_run_is_swept(trained, capsys, tmp_path):
     code, _, err = run(capsys, "sweep", small, *options)
     assert code == 2
     assert "which data" in err
+
+
+def test_a_sweep_is_of_the_validation_part_and_fits_into_60_columns(
+    trained, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("COLUMNS", "60")
+    options = ("--schemes", "Euler", "--bases", "PiecewiseConstant", "--out", tmp_path)
+    code, out, _ = run(capsys, "sweep", trained, *options)
+    assert code == 0
+    assert "of the validation part" in " ".join(out.split())
+    assert "PiecewiseConstant(2)" in out
+    assert "…" not in out
+    assert json.loads((tmp_path / "sweep.json").read_text())["part"] == "validation"
+
+
+@pytest.mark.parametrize("verb", ["compress", "refine", "export"])
+def test_a_model_is_not_written_over_its_source(verb, trained, capsys, tmp_path):
+    model = tmp_path / "model"
+    assert run(capsys, "compress", trained, model)[0] == 0
+    before = (model / "model.safetensors").read_bytes()
+    code, _, err = run(capsys, verb, model, tmp_path / "." / "model")
+    assert code == 2
+    assert "is the model itself" in err
+    assert (model / "model.safetensors").read_bytes() == before
+
+
+def test_a_folder_of_fit_is_opened_and_no_next_step_is_promised(capsys, tmp_path):
+    training = Training(epochs=1, epoch_steps=2)
+    task = Classification(load("digits"))
+
+    def make():
+        return ct.build(
+            continuous_net,
+            in_channels=1,
+            width=8,
+            basis=ct.PiecewiseConstant(2),
+            solver=ct.Euler(steps=2),
+        )
+
+    fit(make, task, training, tmp_path / "fit", device="cpu")
+    code, out, _ = run(capsys, "compress", tmp_path / "fit", tmp_path / "small")
+    assert code == 0
+    assert "PiecewiseConstant(1)" in out
+    assert "Next" not in out
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.safetensors"])
+def test_a_name_of_a_file_is_no_folder(name, trained, capsys, tmp_path):
+    code, _, err = run(capsys, "export", trained, tmp_path / name)
+    assert code == 2
+    assert "looks like a file" in err
+    assert run(capsys, "export", trained, tmp_path / name, "--format", "safetensors")[0] == 0
 
 
 def test_a_run_as_onnx(trained, capsys, tmp_path):

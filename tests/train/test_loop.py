@@ -252,6 +252,13 @@ def test_refining_a_model_without_blocks(tmp_path):
         fit(linear, task(), course(refine_epochs=(1,)), tmp_path, device="cpu")
 
 
+def test_fewer_epochs_than_there_are(tmp_path):
+    run(tmp_path, course(epochs=3))
+    with pytest.raises(ct.ArgumentError, match=r"has 3 epochs already, more than epochs=2"):
+        run(tmp_path, course(epochs=2))
+    assert len(run(tmp_path, course(epochs=4)).history) == 4
+
+
 def test_damaged_metrics(tmp_path):
     run(tmp_path)
     (tmp_path / "metrics.jsonl").write_text('{"epoch": 1, "st')

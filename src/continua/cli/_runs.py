@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 from ._progress import progress
 from ._words import DONE, percent
 
+#: below this many columns, the table of a sweep has two lines per row
+NARROW = 80
+
 if TYPE_CHECKING:
     from continua.recipes import (
         DataOptions,
@@ -92,8 +95,11 @@ def changed(comparison: Comparison, out: Path, json: bool) -> int:
         before, after = comparison.source.parameters, comparison.target.parameters
         print(json_format.dumps({"out": str(out), "parameters": [before, after]}))
         return DONE
+    from continua.recipes import knows_its_run
+
     print(comparison)
-    print(f"Written to {out}. Next: continua evaluate {out}")
+    next_one = f" Next: continua evaluate {out}" if knows_its_run(out) else ""
+    print(f"Written to {out}.{next_one}")
     return DONE
 
 
@@ -112,16 +118,16 @@ def sweep(options: SweepOptions, json: bool) -> int:
     from rich.table import Table
 
     console = Console(highlight=False)
+    narrow = console.width < NARROW
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("basis", "solver", "by"):
+    for name in ("basis\nsolver, by",) if narrow else ("basis", "solver", "by"):
         table.add_column(name, no_wrap=True)
     for name in ("parameters", "accuracy", "ms"):
         table.add_column(name, justify="right", no_wrap=True)
     for trial in (found.source, *found.trials):
+        first = [f"{trial.basis}({trial.size})", f"{trial.scheme} x {trial.steps}", trial.method]
         table.add_row(
-            f"{trial.basis}({trial.size})",
-            f"{trial.scheme} x {trial.steps}",
-            trial.method,
+            *([f"{first[0]}\n{first[1]}, {first[2]}"] if narrow else first),
             f"{trial.parameters:,}",
             percent(trial.accuracy),
             "" if trial.milliseconds is None else f"{trial.milliseconds:.1f}",

@@ -90,7 +90,10 @@ def expand(
         chosen |= choose(state_basis, every(state), "buffer")
     for name in [*weights, *state]:
         if not isinstance(chosen[name], Basis):
-            raise ArgumentError(f"{name!r} was given {chosen[name]!r}, which is not a basis")
+            raise ArgumentError(
+                f"{name!r} was given {chosen[name]!r}, which is not a basis such as "
+                "continua.PiecewiseConstant(4)"
+            )
         for other in aliases.get(name, ()):
             if chosen[other] != chosen[name]:
                 raise ArgumentError(

@@ -20,6 +20,7 @@ from ._commands import (
 from ._demo import DemoOptions, DemoReport, Row, check_demo, run_demo
 from ._gradcheck import GradcheckOptions, run_gradcheck
 from ._memory import MemoryOptions, run_memory
+from ._model import knows_its_run
 from ._output import write_figure
 from ._parse import nearest, parse_basis, parse_solver
 from ._recipe import Recipe, find
@@ -87,6 +88,7 @@ __all__ = [
     "VideoSetup",
     "check_demo",
     "find",
+    "knows_its_run",
     "nearest",
     "parse_basis",
     "parse_solver",

@@ -25,6 +25,9 @@ from ._run import Run
 from ._setup import Scale
 from ._sweep import Grid, Method, Sweep, run_sweep
 
+#: endings of files that `export` does not write
+FILES = (".safetensors", ".pt", ".pth", ".pt2", ".bin", ".ckpt", ".pb", ".txt")
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
@@ -145,8 +148,8 @@ class SweepOptions:
     product: bool = False
     """Measure every combination of sizes and solvers, not only those near the model's own."""
 
-    part: PartName = "test"
-    """Of the data to measure on."""
+    part: PartName = "validation"
+    """Of the data to measure on; choose a size there, and measure it on the test part once."""
 
     samples: int | None = None
     """The first so many samples of it; all by default."""
@@ -219,6 +222,7 @@ def run_evaluate(options: EvaluateOptions, watch: Watch = silent) -> dict[str, A
 
 def run_refine(options: RefineOptions) -> Comparison:
     """Write a finer model."""
+    check_apart(options.model, options.out)
     model, run = open_model(options.model)
     fine = ct.refine(model, options.factor)
     save_model(fine, options.out, run, verb="refine", factor=options.factor)
@@ -227,6 +231,7 @@ def run_refine(options: RefineOptions) -> Comparison:
 
 def run_compress(options: CompressOptions) -> Comparison:
     """Write a smaller model."""
+    check_apart(options.model, options.out)
     model, run = open_model(options.model)
     basis: Any = None
     state_basis: Any = None
@@ -290,9 +295,21 @@ def run_export(options: ExportOptions) -> Path | Exported:
         return ct.export(model, options.out, x, dynamic=free)
     if options.shape:
         raise ct.ArgumentError("safetensors needs no --shape; for ONNX give OUT the ending .onnx")
+    if options.format == "auto" and options.out.suffix in FILES:
+        raise ct.ArgumentError(
+            f"{options.out} looks like a file; export writes an .onnx file or a folder for "
+            "safetensors: --format safetensors makes a folder of this name"
+        )
+    check_apart(options.model, options.out)
     model, run = open_model(options.model)
     save_model(model, options.out, run, verb="export", format=chosen)
     return options.out
+
+
+def check_apart(source: Path, out: Path) -> None:
+    """Refuse to write a model over the one that it is made from."""
+    if source.exists() and out.exists() and source.samefile(out):
+        raise ct.ArgumentError(f"{out} is the model itself; choose another folder for what is made")
 
 
 def model_of_run(folder: Path) -> tuple[nn.Module, Run]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import continua as ct
-from continua.train import make_folder, read_json, write_json
+from continua.train import Checkpoints, make_folder, read_json, write_json
 
 from ._run import RUN, Run
 
@@ -20,8 +20,8 @@ def open_model(folder: Path) -> tuple[nn.Module, Run | None]:
     """The model in a folder, and the run it comes from, if that is known.
 
     Args:
-        folder: of a run, or of `ct.save`; one that `compress`, `refine` or `export` wrote knows
-            its run.
+        folder: of a run, of `continua.train.fit`, or of `ct.save`; one that `compress`, `refine`
+            or `export` wrote knows its run.
     """
     if not folder.exists():
         raise ct.FileError(f"there is no folder {folder}")
@@ -30,11 +30,19 @@ def open_model(folder: Path) -> tuple[nn.Module, Run | None]:
     if (folder / RUN).exists():
         run = Run.open(folder)
         return run.model(), run
+    best = None if (folder / "config.json").exists() else Checkpoints(folder).best()
+    if best is not None:
+        return ct.load(best), None  # a folder of continua.train.fit
     model = ct.load(folder)
-    if not (folder / ORIGIN).exists():
+    if not knows_its_run(folder):
         return model, None
     run = Run.from_config(folder, read_json(folder / ORIGIN), folder / ORIGIN)
     return run.laid_out(model), run
+
+
+def knows_its_run(folder: Path) -> bool:
+    """Whether a model was made from a run, whose data it can be measured on."""
+    return (folder / ORIGIN).exists()
 
 
 def save_model(model: nn.Module, folder: Path, run: Run | None, **how: Any) -> None:

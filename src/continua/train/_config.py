@@ -118,6 +118,10 @@ class Training:
                 f"not {self.warmup!r}"
             )
         for name in ("refine_epochs", "project_epochs"):
+            if not isinstance(getattr(self, name), tuple | list):
+                raise ArgumentError(
+                    f"{name} is a tuple of epochs, as in (2, 4), not {getattr(self, name)!r}"
+                )
             for epoch in getattr(self, name):
                 if (
                     isinstance(epoch, bool)

@@ -75,8 +75,9 @@ def fit(
     takes its share of every batch.
     The caller's random generators are left as they were.
 
-    A folder goes on only with the model and the course that it began with; `epochs`,
-    `evaluate_every`, `patience`, `checkpoint_minutes` and `tensorboard` may change.
+    A folder goes on only with the model and the course that it began with; `evaluate_every`,
+    `patience`, `checkpoint_minutes` and `tensorboard` may change, and `epochs` to more than it has.
+    Schedules that end with the last epoch then rise again.
 
     Args:
         make: makes the model to start from, by `continua.build` so that it can be saved. The
@@ -154,6 +155,11 @@ class _Fit:
             return
         saved, self.position, state, tensors = read(last)
         check_same(self.folder, saved, model, state["about"], self.about)
+        if self.position.epoch > self.training.epochs:
+            raise ArgumentError(
+                f"{self.folder} has {self.position.epoch} epochs already, more than "
+                f"epochs={self.training.epochs}; choose another folder"
+            )
         self._take(saved)
         try:
             restore(self.optimizer.optimizer, state, tensors)

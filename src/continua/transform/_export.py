@@ -94,7 +94,7 @@ def export(
     _check_inputs(given)
     free = _free(dynamic, given)
     if check:
-        _import("onnxruntime", "check=True runs the file in onnxruntime; ")
+        _import("onnxruntime", "to compare the file, export runs it in onnxruntime; ")
     ready = _called(_ready(model), len(inputs), tuple(named), type(model).__name__)
     examples = tuple(_enough(x, dims) for x, dims in zip(given, free, strict=True))
     expected = _outputs(ready, examples)  # what the model refuses, it says better than a tracer

@@ -178,7 +178,10 @@ def _import_factory(name: str) -> Factory:
         for part in qualified.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ArgumentError(f"the factory {name!r} cannot be imported: {error}") from error
+        raise ArgumentError(
+            f"the factory {name!r} cannot be imported: {error}; Python looks for it in the folders "
+            "of PYTHONPATH"
+        ) from error
     # A file must not be able to call just any function of the installed packages.
     made = found if inspect.isclass(found) else _return_annotation(found)
     if not (inspect.isclass(made) and issubclass(made, nn.Module)):

@@ -29,7 +29,7 @@ class Compression(Study):
             paragraphs.append(f"The discrete baseline: {describe_result(facts['baseline'])}.")
         if self.claim:
             paragraphs.append(self.claim)
-        sweep = run_sweep(run, Grid(), watch=here.watch)
+        sweep = run_sweep(run, Grid(), part="test", watch=here.watch)
         facts["trials"] = [vars(trial) for trial in (sweep.source, *sweep.trials)]
         paragraphs.append(trials_table(sweep))
         paragraphs += list(sweep.sentences.values())
