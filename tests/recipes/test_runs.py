@@ -428,6 +428,15 @@ def test_a_sweep_is_of_the_validation_part_and_fits_into_60_columns(
     assert json.loads((tmp_path / "sweep.json").read_text())["part"] == "validation"
 
 
+def test_a_run_without_data_leaves_no_folder(capsys, tmp_path):
+    nowhere, folder = tmp_path / "nowhere", tmp_path / "run"
+    code, _, _ = run(
+        capsys, "train", "stateful/mnist", *SETTINGS, "--data", nowhere, "--run-dir", folder
+    )
+    assert code == 2
+    assert not folder.exists()
+
+
 @pytest.mark.parametrize("verb", ["compress", "refine", "export"])
 def test_a_model_is_not_written_over_its_source(verb, trained, capsys, tmp_path):
     model = tmp_path / "model"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -160,10 +160,17 @@ class Run:
 
     def train(self, device: str = "auto", watch: Watch = silent) -> tuple[Outcome, dict[str, Any]]:
         """Train, or go on; then measure the chosen model on the test part, once."""
+        new = not self.folder.exists()
         self.check()
         watch(Progress("reading", 0, 1, self.setup.config()["data"]))
-        dataset, task = self.load(watch)
-        self.begin(dataset)
+        try:
+            dataset, task = self.load(watch)
+            self.begin(dataset)
+        except BaseException:
+            if new:
+                with suppress(OSError):  # there is something in it after all
+                    self.folder.rmdir()
+            raise
         watch(Progress("reading", 1, 1, dataset.name))
         with held_alone(self.folder / RUN) if _leads() else nullcontext():
             return self._trained(dataset, task, device, watch)
