@@ -1,40 +1,17 @@
-"""Runs from the first step to the sweep, through the command."""
+"""Runs from the first step to the result, through the command."""
 
-import csv
 import json
-import math
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
-import torch
 
 import continua as ct
-import nets
-from continua import cli
-from continua.data import load
-from continua.models import continuous_net
 from continua.recipes import RECIPES, STUDIES, Run, parse_basis, parse_solver
 from continua.recipes._setup import setup_from_config
-from continua.train import Classification, Training, fit
-
-SETTINGS = ("--scale", "smoke", "--device", "cpu", "--threads", "1")
-
-
-def run(capsys, *arguments):
-    code = cli.run([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "digits"
-    assert cli.run(["train", "stateful/digits", *SETTINGS, "--run-dir", str(folder)]) == 0
-    return folder
-
+from recipes.commands import SETTINGS, run
 
 # -- names and settings ------------------------------------------------------------------------
 
@@ -197,69 +174,6 @@ def test_evaluate_agrees_with_the_result(trained, capsys):
     assert json.loads(out)["accuracy"] == result["test"]["accuracy"]
 
 
-def test_compress_refine_and_export(trained, capsys, tmp_path):
-    code, out, _ = run(capsys, "compress", trained, tmp_path / "half")
-    assert code == 0
-    assert "PiecewiseConstant(2)" in out
-    code, out, _ = run(capsys, "evaluate", tmp_path / "half", "--device", "cpu")
-    assert code == 0
-    assert "450 samples" in out
-    code, out, _ = run(
-        capsys, "compress", trained, tmp_path / "rk", "--solver", "RK4(steps=2)", "--basis",
-        "Chebyshev(3)", "--method", "interpolate",
-    )  # fmt: skip
-    assert code == 0
-    assert "Chebyshev(3)" in out
-    assert run(capsys, "refine", trained, tmp_path / "fine")[0] == 0
-    assert run(capsys, "export", trained, tmp_path / "plain")[0] == 0
-    model = ct.load(tmp_path / "plain")
-    x = torch.randn(2, 1, 8, 8)
-    torch.testing.assert_close(model(x), Run.open(trained).model()(x))
-
-
-def test_each_basis_is_halved_as_what_it_is(capsys, tmp_path):
-    ct.save(ct.build(nets.mixed), tmp_path / "mixed")
-    assert run(capsys, "compress", tmp_path / "mixed", tmp_path / "half")[0] == 0
-    (block,) = ct.transform.blocks(ct.load(tmp_path / "half")).values()
-    assert block.expansion.weights == {
-        "0.weight": ct.Fourier(2, period=2 * math.pi),
-        "0.bias": ct.BSpline(4, degree=2),
-        "2.weight": ct.PiecewiseConstant(4),
-        "2.bias": ct.Constant(),
-    }
-
-
-def test_a_sweep(trained, capsys):
-    code, out, _ = run(capsys, "sweep", trained, "--threads", 1, "--part", "test")
-    assert code == 0
-    table = (trained / "sweep" / "trials.csv").read_text()
-    rows = list(csv.DictReader(table.splitlines()))
-    assert rows[0]["method"] == "source"
-    result = json.loads((trained / "result.json").read_text())
-    assert float(rows[0]["accuracy"]) == result["test"]["accuracy"]
-    kinds = {(r["basis"], r["size"], r["method"]) for r in rows}
-    for basis in ("PiecewiseConstant", "PiecewiseLinear"):
-        for method in ("project", "interpolate"):
-            assert {(basis, "1", method), (basis, "2", method)} <= kinds
-    assert len({tuple(r.values())[:5] for r in rows}) == len(rows)
-    for name in ("accuracy.png", "steps.png", "latency.png", "weights.png", "state.png"):
-        assert (trained / "sweep" / name).stat().st_size > 5000
-    assert "parameters" in (trained / "sweep" / "summary.md").read_text()
-    assert "accuracy.png" in out
-
-
-def test_a_sweep_over_every_combination(trained, capsys, tmp_path):
-    code, out, _ = run(
-        capsys, "sweep", trained, "--product", "--bases", "DiscontinuousLinear", "Legendre",
-        "--sizes", 1, 2, "--schemes", "Heun", "--steps", 1, 3, "--methods", "project",
-        "--samples", 50, "--out", tmp_path / "s", "--part", "validation", "--json",
-    )  # fmt: skip
-    assert code == 0
-    found = json.loads(out)
-    assert found["samples"] == 50
-    assert len(found["trials"]) == 1 + 4 + 2  # there is no DiscontinuousLinear(1)
-
-
 def test_a_cut_checkpoint_is_named(trained, capsys, tmp_path):
     damaged = tmp_path / "run"
     shutil.copytree(trained, damaged)
@@ -359,25 +273,6 @@ def test_a_damaged_file_of_a_run_is_named(name, change, trained, capsys, tmp_pat
     assert name in err.splitlines()[-1]
 
 
-def test_a_config_of_someone_else_is_not_replaced(trained, capsys, tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "other"}')
-    code, _, err = run(capsys, "compress", trained, tmp_path)
-    assert code == 2
-    assert "not of a continua model" in err
-    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
-
-
-def test_a_model_without_a_run_does_not_keep_the_origin_of_another(trained, capsys, tmp_path):
-    out, alone = tmp_path / "out", tmp_path / "alone"
-    run(capsys, "export", trained, out)
-    shutil.copytree(out, alone)
-    (alone / "origin.json").unlink()
-    assert run(capsys, "compress", alone, out)[0] == 0
-    code, _, err = run(capsys, "evaluate", out)
-    assert code == 2
-    assert "which data" in err
-
-
 def test_checkpoints_that_are_gone_are_not_made_again_beside_an_old_result(
     trained, capsys, tmp_path
 ):
@@ -391,43 +286,6 @@ def test_checkpoints_that_are_gone_are_not_made_again_beside_an_old_result(
     assert run(capsys, "train", "stateful/digits", *SETTINGS, "--run-dir", folder)[0] == 0
 
 
-@pytest.mark.parametrize("command", ["evaluate", "sweep", "export"])
-def test_a_file_is_no_folder(command, capsys, tmp_path):
-    (tmp_path / "file").touch()
-    out = [tmp_path / "out"] if command == "export" else []
-    code, _, err = run(capsys, command, tmp_path / "file", *out)
-    assert code == 2
-    assert "is a file; runs and models are folders" in err
-
-
-def test_a_model_made_from_a_run_is_swept(trained, capsys, tmp_path):
-    small = tmp_path / "small"
-    assert run(capsys, "compress", trained, small)[0] == 0
-    options = ("--samples", "50", "--batch", "8", "--schemes", "Euler", "--bases", "Legendre")
-    code, out, _ = run(capsys, "sweep", small, *options, "--json")
-    assert code == 0
-    first = json.loads(out)["trials"][0]
-    assert (first["size"], first["method"]) == (2, "source")
-    assert (small / "sweep" / "trials.csv").exists()
-    (small / "origin.json").unlink()
-    code, _, err = run(capsys, "sweep", small, *options)
-    assert code == 2
-    assert "which data" in err
-
-
-def test_a_sweep_is_of_the_validation_part_and_fits_into_60_columns(
-    trained, capsys, monkeypatch, tmp_path
-):
-    monkeypatch.setenv("COLUMNS", "60")
-    options = ("--schemes", "Euler", "--bases", "PiecewiseConstant", "--out", tmp_path)
-    code, out, _ = run(capsys, "sweep", trained, *options)
-    assert code == 0
-    assert "of the validation part" in " ".join(out.split())
-    assert "PiecewiseConstant(2)" in out
-    assert "…" not in out
-    assert json.loads((tmp_path / "sweep.json").read_text())["part"] == "validation"
-
-
 def test_a_run_without_data_leaves_no_folder(capsys, tmp_path):
     nowhere, folder = tmp_path / "nowhere", tmp_path / "run"
     code, _, _ = run(
@@ -435,88 +293,6 @@ def test_a_run_without_data_leaves_no_folder(capsys, tmp_path):
     )
     assert code == 2
     assert not folder.exists()
-
-
-@pytest.mark.parametrize("verb", ["compress", "refine", "export"])
-def test_a_model_is_not_written_over_its_source(verb, trained, capsys, tmp_path):
-    model = tmp_path / "model"
-    assert run(capsys, "compress", trained, model)[0] == 0
-    before = (model / "model.safetensors").read_bytes()
-    code, _, err = run(capsys, verb, model, tmp_path / "." / "model")
-    assert code == 2
-    assert "is the model itself" in err
-    assert (model / "model.safetensors").read_bytes() == before
-
-
-def test_a_folder_of_fit_is_opened_and_no_next_step_is_promised(capsys, tmp_path):
-    training = Training(epochs=1, epoch_steps=2)
-    task = Classification(load("digits"))
-
-    def make():
-        return ct.build(
-            continuous_net,
-            in_channels=1,
-            width=8,
-            basis=ct.PiecewiseConstant(2),
-            solver=ct.Euler(steps=2),
-        )
-
-    fit(make, task, training, tmp_path / "fit", device="cpu")
-    code, out, _ = run(capsys, "compress", tmp_path / "fit", tmp_path / "small")
-    assert code == 0
-    assert "PiecewiseConstant(1)" in out
-    assert "Next" not in out
-
-
-@pytest.mark.parametrize("name", ["model.pt", "model.safetensors"])
-def test_a_name_of_a_file_is_no_folder(name, trained, capsys, tmp_path):
-    code, _, err = run(capsys, "export", trained, tmp_path / name)
-    assert code == 2
-    assert "looks like a file" in err
-    assert run(capsys, "export", trained, tmp_path / name, "--format", "safetensors")[0] == 0
-
-
-def test_a_run_as_onnx(trained, capsys, tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime")
-    file = tmp_path / "model.onnx"
-    code, out, err = run(capsys, "export", trained, file)
-    assert (code, err) == (0, "")
-    assert "ONNX opset" in out
-    session = onnxruntime.InferenceSession(str(file))
-    x = torch.randn(5, 1, 8, 8)
-    (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
-    expected = Run.open(trained).model()(x).detach()
-    torch.testing.assert_close(torch.as_tensor(y), expected, rtol=1e-4, atol=1e-4)
-    assert run(capsys, "export", trained, tmp_path / "alone")[0] == 0
-    (tmp_path / "alone" / "origin.json").unlink()
-    code, _, err = run(capsys, "export", tmp_path / "alone", file)
-    assert code == 2
-    assert "--shape 3 32 32" in err
-    code, out, _ = run(
-        capsys, "export", tmp_path / "alone", tmp_path / "onnx", "--format", "onnx", "--shape", "1",
-        "8", "8", "--json",
-    )  # fmt: skip
-    assert code == 0
-    assert json.loads(out)["error"] < 1e-4
-    code, _, err = run(capsys, "export", trained, tmp_path / "out", "--shape", "1", "8", "8")
-    assert code == 2
-    assert "needs no --shape" in err
-
-
-@pytest.mark.parametrize("option", ["--samples", "--batch"])
-def test_a_sweep_of_a_negative_number_of_samples(option, trained, capsys):
-    code, _, err = run(capsys, "sweep", trained, option, "-2")
-    assert code == 2
-    assert "at least 1, not -2" in err
-
-
-def test_gradcheck_takes_a_run_folder(trained, capsys):
-    code, out, _ = run(capsys, "gradcheck", trained, "--batch", "2")
-    assert code == 0
-    assert "block block1" in out
-    code, _, err = run(capsys, "gradcheck", trained, "--shape", "-1", "8")
-    assert code == 2
-    assert "whole numbers" in err
 
 
 def test_the_list_of_studies_as_json(capsys):

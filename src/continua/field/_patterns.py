@@ -11,13 +11,16 @@ from continua._errors import ArgumentError
 T = TypeVar("T")
 
 
-def choose(choice: T | Mapping[str, T], names: Iterable[str], what: str) -> dict[str, T]:
+def choose(
+    choice: T | Mapping[str, T], names: Iterable[str], what: str, hint: str = ""
+) -> dict[str, T]:
     """One value per name: the same for all, or that of the first pattern which matches.
 
     Args:
         choice: a value, or a mapping from shell-style patterns to values.
         names: the names to choose for.
         what: what the names are, for the message: "tensor" or "block".
+        hint: what else a pattern that matches nothing may have been meant for.
     """
     names = list(names)
     if not isinstance(choice, Mapping):
@@ -26,6 +29,7 @@ def choose(choice: T | Mapping[str, T], names: Iterable[str], what: str) -> dict
         if not any(fnmatchcase(name, pattern) for name in names):
             raise ArgumentError(
                 f"pattern {pattern!r} matches no {what}; the {what}s are: {listed(names)}"
+                + (hint and f"; {hint}")
             )
     chosen = {}
     for name in names:
@@ -40,7 +44,7 @@ def choose(choice: T | Mapping[str, T], names: Iterable[str], what: str) -> dict
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
-    """Names for a message, the first few of them."""
-    names = [repr(name) for name in names]
+    """Names for a message, the first few of them; an empty one is that of the whole."""
+    names = [repr(name) if name else "'' (the model itself)" for name in names]
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return (", ".join(names[:most]) or "none") + more

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
 from typing import Literal, TypeVar, get_args
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError
 from continua.basis import Basis, Constant, Point, interpolation, projection, quadrature, sample
 from continua.block import ODEBlock
-from continua.field import BasisChoice, choose, copied, listed, non_negative, tensor
+from continua.field import BasisChoice, choose, copied, non_negative, tensor
 from continua.solve import Solver
 
 from ._blocks import blocks, transformed
@@ -21,6 +20,8 @@ from ._blocks import blocks, transformed
 Method = Literal["project", "interpolate"]
 Mappings = {"project": projection, "interpolate": interpolation}
 M = TypeVar("M", bound=nn.Module)
+#: where the patterns go that `ODEBlock` takes
+TENSORS = "patterns of tensors go one level down: {'*': {pattern: basis}}"
 
 
 def compress(
@@ -67,10 +68,8 @@ def compress(
     if method not in get_args(Method):
         raise ArgumentError(f"method is 'project' or 'interpolate', not {method!r}")
     names = list(blocks(model))
-    for choice in (basis, state_basis):
-        _check_blocks(choice, names)
-    bases: dict[str, BasisChoice | None] = choose(basis, names, "block")
-    state_bases: dict[str, BasisChoice | None] = choose(state_basis, names, "block")
+    bases: dict[str, BasisChoice | None] = choose(basis, names, "block", TENSORS)
+    state_bases: dict[str, BasisChoice | None] = choose(state_basis, names, "block", TENSORS)
     solvers = choose(solver, names, "block")
     step_counts = choose(steps, names, "block")
     small = copied(model)
@@ -88,19 +87,6 @@ def compress(
         count = step_counts[name]
         block._rebase(stacks, chosen if count is None else chosen.with_steps(count))
     return small
-
-
-def _check_blocks(choice: object, names: Sequence[str]) -> None:
-    """Refuse patterns of tensors where those of blocks belong."""
-    if not isinstance(choice, Mapping):
-        return
-    for pattern in choice:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            known = listed(name for name in names if name) if any(names) else "the model itself"
-            raise ArgumentError(
-                f"pattern {pattern!r} matches no block (there is: {known}); patterns of tensors go "
-                f"one level down, {{'*': {{{pattern!r}: ...}}}}"
-            )
 
 
 def _targets(

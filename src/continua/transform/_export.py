@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import io
 import logging
@@ -245,7 +246,7 @@ def _outputs(model: nn.Module, inputs: Sequence[Tensor]) -> list[Tensor]:
 
 def _import(name: str, why: str) -> Any:
     try:
-        return __import__(name)
+        return importlib.import_module(name)
     except ImportError as error:
         raise ArgumentError(f"{why}{PACKAGES} ({error})") from error
 
