@@ -60,14 +60,14 @@ STUDIES = (
     Compression(
         "stateful/digits",
         "The embedded digits: train with refinement, compress without retraining",
-        {"smoke": "seconds", "laptop": "two minutes", "full": "ten minutes"},
+        {"smoke": "seconds", "laptop": "half a minute", "full": "a minute"},
         digits,
     ),
     Compression(
         "stateful/mnist",
         "MNIST: train with refinement, compress without retraining",
         {
-            "smoke": "a minute",
+            "smoke": "two minutes",
             "laptop": "45 minutes on two cores",
             "full": "hours; use a GPU",
         },
@@ -77,7 +77,7 @@ STUDIES = (
         "stateful/cifar10",
         "CIFAR-10: the deep ContinuousNet, a ResNet of as many parameters, and every size",
         {
-            "smoke": "a minute",
+            "smoke": "four minutes",
             "laptop": "two and a half hours on two cores",
             "full": "the paper's setting; use a GPU",
         },

@@ -81,7 +81,7 @@ STUDIES = tuple(
         f"stateful/tagging-{short}",
         f"Tagging {name}: the continuous transformer, its baselines, and every size",
         {
-            "smoke": "a minute",
+            "smoke": "a minute and a half",
             "laptop": "an hour on two cores",
             "full": "the paper's 50,000 steps; use a GPU",
         },
