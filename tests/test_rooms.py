@@ -21,6 +21,8 @@ ROOMS = (
     "field",
     "block",
     "transform",
+    "files",
+    "measure",
     "models",
     "data",
     "train",
@@ -38,7 +40,6 @@ ONLY = {
     "gradient": ("solve",),
     "field": ("basis",),
     "block": ("basis", "solve", "gradient", "field"),
-    "transform": ("basis", "solve", "gradient", "field", "block"),
     "data": (),
 }
 
@@ -252,7 +253,7 @@ def test_checker_sees_a_wrong_direction(path, source, imported):
         ("basis/_hat.py", "from ._base import Basis\nfrom continua.basis._base import Basis"),
         ("basis/_hat.py", "from .._errors import ContinuaError"),
         ("block.py", "from .basis import Basis\nfrom . import solve, _errors"),
-        ("transform/_save.py", "from continua import __version__"),
+        ("files/_save.py", "from continua import __version__"),
         ("recipes/_table.py", "import continua as ct\nfrom continua.plot import curve"),
         ("cli.py", "from continua import ODEBlock, recipes"),
         ("solve/_grid.py", "import continuation\nfrom continuation.block import x"),

@@ -32,7 +32,9 @@ from .field import (
     Warped,
     ZeroAugment,
 )
+from .files import build, export, load, save
 from .gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible
+from .measure import Comparison, compare, count_evaluations, functional_gradient, gradcheck, memory
 from .models import AdaptiveDepth, ContinuousFlow, Jumps, ablate, local_exponents
 from .solve import (
     RK4,
@@ -50,24 +52,7 @@ from .solve import (
     Status,
     Tsit5,
 )
-from .transform import (
-    Comparison,
-    build,
-    compare,
-    compress,
-    convert,
-    count_evaluations,
-    export,
-    fit_hypernetwork,
-    functional_gradient,
-    gradcheck,
-    load,
-    memory,
-    project_gradient,
-    refine,
-    save,
-    unroll,
-)
+from .transform import compress, convert, fit_hypernetwork, project_gradient, refine, unroll
 
 __version__ = "0.1.0"
 

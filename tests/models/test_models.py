@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 import continua as ct
+from continua.measure import size
 from continua.models import MODELS
-from continua.transform import blocks, size
+from continua.transform import blocks
 
 VARYING = {"basis": ct.PiecewiseConstant(2), "solver": ct.Euler(steps=2)}
 WORDS = {"vocabulary": 11, "tags": 3, "width": 8, "max_length": 7}

@@ -7,8 +7,8 @@ import pytest
 
 import continua as ct
 from continua import plot
+from continua.measure import MemoryReport, MemoryUse
 from continua.plot._memory import apart
-from continua.transform import MemoryReport, MemoryUse
 
 ROWS = (
     MemoryUse(ct.Backprop(), saved=8_000_000, peak=9_000_000),

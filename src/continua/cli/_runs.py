@@ -14,6 +14,7 @@ from ._words import DONE, percent
 NARROW = 80
 
 if TYPE_CHECKING:
+    from continua.measure import Comparison
     from continua.recipes import (
         DataOptions,
         EvaluateOptions,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         SweepOptions,
         TrainOptions,
     )
-    from continua.transform import Comparison
 
 
 def train(options: TrainOptions, json: bool) -> int:

@@ -8,7 +8,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 
 from continua._errors import ArgumentError
 from continua.gradient import Gradient
-from continua.transform import MemoryReport, readable_bytes
+from continua.measure import MemoryReport, readable_bytes
 
 from ._axes import look, shortened
 from ._convergence import step_axis
@@ -33,7 +33,7 @@ def memory(report: MemoryReport) -> Figure:
 
     Example:
         >>> from continua.gradient import Backprop
-        >>> from continua.transform import MemoryUse
+        >>> from continua.measure import MemoryUse
         >>> rows = (MemoryUse(Backprop(), saved=2_000_000, peak=3_000_000),)
         >>> figure = memory(MemoryReport(500_000, 0, 500_000, 1_000_000, "Adam", rows))
         >>> figure.axes[0].get_xlabel()

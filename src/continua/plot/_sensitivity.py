@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from continua._errors import ArgumentError
-from continua.transform import FunctionalGradient
+from continua.measure import FunctionalGradient
 
 from ._style import COLOURS, DASHES, SOURCE, Figure, figure, styled
 

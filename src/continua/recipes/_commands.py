@@ -13,8 +13,9 @@ import tyro
 from torch import nn
 
 import continua as ct
+from continua.files import Exported
+from continua.measure import Comparison
 from continua.train import PartName, Progress, Watch, evaluate, half_bases, silent
-from continua.transform import Comparison, Exported
 
 from ._demo import find_device, threads
 from ._inputs import InputOptions, model_and_input

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import continua as ct
-from continua.transform import GradientReport, blocks
+from continua.measure import GradientReport
+from continua.transform import blocks
 
 from ._inputs import InputOptions, model_and_input
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import continua as ct
-from continua.transform import MemoryReport
+from continua.measure import MemoryReport
 
 from ._inputs import InputOptions, model_and_input
 

@@ -18,7 +18,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from continua._errors import FileError
-from continua.transform import load, save
+from continua.files import load, save
 
 from ._files import make_folder, read_json, write_json, write_whole
 from ._random import python_generators, set_generators, torch_generators

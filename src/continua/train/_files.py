@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from continua._errors import FileError
-from continua.transform import write_files
+from continua.files import write_files
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ContinuaError, FileError, SolveError
-from continua.transform import count_evaluations, refine
+from continua.measure import count_evaluations
+from continua.transform import refine
 
 from ._checkpoint import Checkpoints, Position, read, restore
 from ._config import Training

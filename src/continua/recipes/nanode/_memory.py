@@ -12,9 +12,9 @@ from torch import nn
 
 import continua as ct
 from continua import plot
+from continua.measure import readable_bytes
 from continua.models import Residual
 from continua.train import Progress, write_whole
-from continua.transform import readable_bytes
 
 from .._output import csv_text, write_figure
 from .._setup import Scale

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from continua.measure import readable_bytes
 from continua.train import write_whole
-from continua.transform import readable_bytes
 
 from .._recipe import Recipe
 from .._setup import Scale

@@ -10,9 +10,9 @@ import torch
 import continua as ct
 from continua import plot
 from continua.data import VideoDataset
+from continua.measure import readable_bytes
 from continua.models import VideoPredictor
 from continua.train import Training, VideoPrediction
-from continua.transform import readable_bytes
 
 from .._output import write_figure
 from .._recipe import Recipe

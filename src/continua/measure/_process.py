@@ -20,14 +20,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ContinuaError
-
-from ._files import load, save
+from continua.files import load, save
 
 Loss = Callable[[Any], Tensor]
 
 REQUEST, INPUTS, MODEL = "request.json", "inputs.safetensors", "model"
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-START = "import sys; from continua.transform._process import answer; answer(sys.argv[1])"
+START = "import sys; from continua.measure._process import answer; answer(sys.argv[1])"
 
 # Large tensors get pages of their own, which go back at once: the peak is then that of tensors,
 # not of what an allocator keeps in reserve.

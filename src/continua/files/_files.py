@@ -26,8 +26,7 @@ from continua.block import ODEBlock
 from continua.field import listed, tensor
 from continua.gradient import Gradient, gradient_from_config
 from continua.solve import Solver, solver_from_config
-
-from ._blocks import RECIPE, blocks
+from continua.transform import RECIPE, blocks
 
 FORMAT = 1
 WEIGHTS = "model.safetensors"

@@ -11,9 +11,9 @@ from torch import nn
 
 import continua as ct
 from continua.basis import FAMILIES
+from continua.files import _export
 from continua.models import continuous_net
 from continua.solve import SOLVERS
-from continua.transform import _export
 from nets import conv_unit, mlp, scrambled
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -114,7 +114,7 @@ def test_without_a_check(tmp_path):
 
 
 def test_what_differs_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("continua.transform._export.TOLERANCE", -1.0)
+    monkeypatch.setattr("continua.files._export.TOLERANCE", -1.0)
     block = ct.ODEBlock(nn.Linear(3, 3), solver=ct.Euler(steps=2))
     with pytest.raises(ct.ModuleError, match="differs from the model by"):
         ct.export(block, tmp_path / "m.onnx", torch.randn(2, 3))

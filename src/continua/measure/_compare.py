@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError
 from continua.basis import Basis, quadrature
 from continua.field import listed, tensor
-
-from ._blocks import blocks
+from continua.transform import blocks
 
 
 @dataclass(frozen=True)

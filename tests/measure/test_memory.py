@@ -10,8 +10,8 @@ from torch.nn.functional import mse_loss
 from torch.utils.checkpoint import checkpoint
 
 import continua as ct
-from continua.transform import readable_bytes
-from continua.transform._saved import LiveTensors, SavedTensors
+from continua.measure import readable_bytes
+from continua.measure._saved import LiveTensors, SavedTensors
 from nets import Net, conv_unit, make_pair, mlp
 
 B, N, H = 5, 3, 7  # batch, width, hidden width

@@ -1,0 +1,26 @@
+"""From a model that contains ODE blocks to a report about it."""
+
+from ._compare import Comparison, Size, TensorChange, compare, size
+from ._count import Evaluations, count_evaluations
+from ._functional import FunctionalGradient, functional_gradient
+from ._gradcheck import GradientError, GradientReport, gradcheck
+from ._memory import MemoryReport, MemoryUse, memory, readable_bytes
+
+__all__ = [
+    "Comparison",
+    "Evaluations",
+    "FunctionalGradient",
+    "GradientError",
+    "GradientReport",
+    "MemoryReport",
+    "MemoryUse",
+    "Size",
+    "TensorChange",
+    "compare",
+    "count_evaluations",
+    "functional_gradient",
+    "gradcheck",
+    "memory",
+    "readable_bytes",
+    "size",
+]

@@ -1,0 +1,37 @@
+import pytest
+import torch
+from torch import nn
+
+import continua as ct
+from nets import make_pair, mlp, scrambled
+
+
+def test_comparison_counts_and_measures():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(6, 6),
+        scrambled(ct.ODEBlock(mlp(norm=True).double(), ct.PiecewiseConstant(8), ct.Heun(steps=8))),
+    ).double()
+    small = ct.compress(model, ct.PiecewiseConstant(4), steps=2)
+    report = ct.compare(model, small)
+    assert (report.source.parameters, report.target.parameters) == (42 + 8 * 122, 42 + 4 * 122)
+    assert (report.source.state, report.target.state) == (96, 48)
+    assert report.source.bytes == 8 * (42 + 8 * 122 + 96)
+    assert (report.source.evaluations, report.target.evaluations) == (16, 4)
+    change = next(c for c in report.tensors if c.name == "1.1.weight")
+    stack = model[1].field[1].weight.detach()
+    mean = (stack[0::2] + stack[1::2]).repeat_interleave(2, 0) / 2
+    torch.testing.assert_close(change.error, float((stack - mean).norm() / stack.norm()))
+    text = str(report)
+    assert "1.1.weight" in text
+    assert f"{change.error:.3e}" in text
+
+
+@pytest.mark.parametrize(
+    ("other", "match"),
+    [(make_pair(4), "has shape"), (make_pair(3)[:1], "different blocks")],
+    ids=["shapes", "blocks"],
+)
+def test_refusals(other, match):
+    with pytest.raises(ct.ArgumentError, match=match):
+        ct.compare(make_pair(3), other)
