@@ -36,8 +36,8 @@ lint: $(VENV)/.stamp-dev ## check style, formatting and types
 	@$(BIN)/mypy $(ARGS)
 
 bench: $(VENV)/.stamp-recipes ## measure beside the peers, in environments of their own
-	@echo "Measuring beside the peers."
-	@$(BIN)/continua bench $(ARGS)
+	@echo "Measuring beside the peers." >&2
+	@PYTHONPATH=benchmarks $(BIN)/python -m peers $(ARGS)
 
 docs: $(VENV)/.stamp-docs ## build the documentation into site/
 	@echo "Building the documentation into site/."

@@ -35,11 +35,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from keeping import KEEP
 from torch import Tensor, nn
 
 import continua as ct
 from continua.models import continuous_net, resnet
+from keeping import KEEP
 
 GOAL = 0.55  # of half the functions with half the steps
 COMPRESS_GOAL = 0.2  # seconds

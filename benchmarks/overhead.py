@@ -19,10 +19,10 @@ from datetime import date
 
 import torch
 import torch.nn.functional as F
-from keeping import keep_freed_memory
 from torch import Tensor, nn
 
 import continua as ct
+from keeping import keep_freed_memory
 
 
 def conv_unit(channels: int) -> nn.Sequential:

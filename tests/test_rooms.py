@@ -28,7 +28,6 @@ ROOMS = (
     "train",
     "plot",
     "recipes",
-    "bench",
     "cli",
     "__main__",
 )
@@ -45,7 +44,7 @@ ONLY = {
 
 # Rooms that use the library as its users do, through `import continua`. Elsewhere that import
 # would reach every room at once, also those below.
-MAY_IMPORT_ROOT = ("recipes", "bench", "cli")
+MAY_IMPORT_ROOT = ("recipes", "cli")
 
 # What any room may take from `continua` itself.
 ROOT_NAMES = ("__version__",)

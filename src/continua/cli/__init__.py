@@ -19,7 +19,6 @@ from typing import Annotated, Any, Protocol
 
 from continua import ContinuaError, __version__
 
-from ._bench import bench
 from ._demo import demo
 from ._progress import progress
 from ._runs import (
@@ -93,7 +92,6 @@ def complain(sentence: str) -> int:
 def commands() -> dict[str, Callable[..., Command]]:
     """Every command, by name; here and not above, so that `import continua.cli` needs no extra."""
     from continua import recipes
-    from continua.bench import BenchOptions
 
     @dataclasses.dataclass(frozen=True)
     class Json:
@@ -177,16 +175,8 @@ def commands() -> dict[str, Callable[..., Command]]:
         def __call__(self) -> int:
             return memory(self, self.json)
 
-    @dataclasses.dataclass(frozen=True)
-    class Bench(Json, BenchOptions):
-        """Measure ours beside other libraries, each in an environment of its own."""
-
-        def __call__(self) -> int:
-            return bench(self, self.json)
-
     kinds = (
         Demo, Train, Evaluate, Refine, Compress, Sweep, Export, Reproduce, Data, Gradcheck, Memory,
-        Bench,
     )  # fmt: skip
     return {kind.__name__.lower(): kind for kind in kinds}
 

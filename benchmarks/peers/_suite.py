@@ -95,22 +95,9 @@ def run_bench(options: BenchOptions, tell: Callable[[str], None]) -> Bench:
         tell: is told what is being done.
     """
     made = problems(options.seed)
-    names = [side.side for side in PEERS]
-    families = list(dict.fromkeys([*(row.split("/")[0] for row in made), *ALONE]))
-    _require_known("row", options.rows, [*families, *made])
-    _require_known("peer", options.peers, [LOOP, *names])
-    for name, value in (("rounds", options.rounds), ("threads", options.threads)):
-        if value is not None and value < 1:
-            raise ct.ArgumentError(f"{name} is at least 1, not {value}")
-
-    def wanted(row: str) -> bool:
-        family = row.split("/")[0]
-        if options.rows:
-            return row in options.rows or family in options.rows
-        return options.suite == "full" or family not in LONG
-
-    rounds = options.rounds or (5 if options.suite == "quick" else 15)
-    chosen = [row for row in made if wanted(row)]
+    check_options(options, [*made, *ALONE])
+    rounds = rounds_of(options)
+    chosen = [row for row in made if is_wanted(options, row)]
     before = torch.get_num_threads()
     rows: list[Row] = []
     with contextlib.ExitStack() as stack:
@@ -127,7 +114,7 @@ def run_bench(options: BenchOptions, tell: Callable[[str], None]) -> Bench:
                 p.side: v for p in peers.values() if isinstance(p, Worker) and (v := p.version)
             }
         for name, measure in ALONE.items():
-            if wanted(name):
+            if is_wanted(options, name):
                 tell(name)
                 rows += measure(rounds)
     asked = {
@@ -135,6 +122,29 @@ def run_bench(options: BenchOptions, tell: Callable[[str], None]) -> Bench:
         "seed": options.seed, "rows": list(options.rows), "peers": list(options.peers),
     }  # fmt: skip
     return Bench(machine(), versions, str(date.today()), asked, rows)
+
+
+def check_options(options: BenchOptions, rows: Sequence[str]) -> None:
+    """Refuse what cannot be measured; `rows` are those that there are."""
+    families = list(dict.fromkeys(row.split("/")[0] for row in rows))
+    _require_known("row", options.rows, [*families, *rows])
+    _require_known("peer", options.peers, [LOOP, *(peer.side for peer in PEERS)])
+    for name, value in (("rounds", options.rounds), ("threads", options.threads)):
+        if value is not None and value < 1:
+            raise ct.ArgumentError(f"{name} is at least 1, not {value}")
+
+
+def is_wanted(options: BenchOptions, row: str) -> bool:
+    """Whether the options ask for a row."""
+    family = row.split("/")[0]
+    if options.rows:
+        return row in options.rows or family in options.rows
+    return options.suite == "full" or family not in LONG
+
+
+def rounds_of(options: BenchOptions) -> int:
+    """How often each side has its turn."""
+    return options.rounds or (5 if options.suite == "quick" else 15)
 
 
 def machine() -> str:

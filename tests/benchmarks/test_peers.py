@@ -2,23 +2,24 @@
 
 import json
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
 
 import continua as ct
-from continua import cli
-from continua.bench import BenchOptions, Row, as_text, run_bench, write_report
-from continua.bench._environments import Peer, interpreter
-from continua.bench._measure import OURS, _rounds, compare, quartiles
-from continua.bench._problems import problems
-from continua.bench._reference import errors, reference
-from continua.bench._sides.protocol import Outcome, Problem
-from continua.bench._sides.with_continua import side as our_side
-from continua.bench._sides.with_loop import side as loop_side
-from continua.bench._suite import Bench
-from continua.bench._workers import Worker, WorkerError
+from peers import BenchOptions, Row, as_text, run_bench, write_report
+from peers.__main__ import run
+from peers._environments import Peer, interpreter
+from peers._measure import OURS, _rounds, compare, quartiles
+from peers._problems import problems
+from peers._reference import errors, reference
+from peers._sides.protocol import Outcome, Problem
+from peers._sides.with_continua import side as our_side
+from peers._sides.with_loop import side as loop_side
+from peers._suite import Bench
+from peers._workers import SOURCE, Worker, WorkerError
 
 SMALL = ["fixed-small", "adaptive-tiny", "galerkin/fixed-backprop", "per-sample"]
 
@@ -92,7 +93,7 @@ def test_a_worker_that_ends_leaves_its_last_words():
 def made_up(tmp_path, monkeypatch):
     """A side that times, sleeps or dies by what its script says."""
     (tmp_path / "_sides").mkdir()
-    monkeypatch.setattr("continua.bench._workers.SIDES", tmp_path)
+    monkeypatch.setattr("peers._workers.SIDES", tmp_path)
 
     def write(name, body):
         (tmp_path / "_sides" / f"with_{name}.py").write_text(
@@ -140,7 +141,7 @@ def test_a_peer_that_is_missing_stands_in_the_table(tmp_path):
 
 
 def test_another_problem_is_no_row(tmp_path, monkeypatch):
-    monkeypatch.setattr("continua.bench._measure.ON_A_GRID", 0.0)
+    monkeypatch.setattr("peers._measure.ON_A_GRID", 0.0)
     problem = problems()["fixed-small"]()
     with Worker("continua") as ours, Worker("loop") as loop:
         (row,) = compare(problem, ours, {"loop": loop}, 1, tmp_path, quiet)
@@ -185,8 +186,8 @@ def test_the_exit_code_tells_of_our_own_failures(missing, code, tmp_path, monkey
     asked = {"suite": "quick", "rounds": 5, "threads": 1, "seed": 0}
     rows = [Row("fixed-small", "loop", missing=missing)]
     bench = Bench("2 cores", {"continua": "1"}, "2026-01-01", asked, rows)
-    monkeypatch.setattr("continua.bench.run_bench", lambda *_: bench)
-    assert cli.run(["bench", "--run-dir", str(tmp_path), "--json"]) == code
+    monkeypatch.setattr("peers.__main__.run_bench", lambda *_: bench)
+    assert run(["--run-dir", str(tmp_path), "--json"]) == code
     assert json.loads(capsys.readouterr().out)["rows"][0]["missing"] == missing
 
 
@@ -233,14 +234,61 @@ def test_a_worker_may_complain_at_length(tmp_path, monkeypatch):
         "    print('x' * 1_000_000, file=sys.stderr)\n"
         "    print('{\"seconds\": [1.0]}', flush=True)\n"
     )
-    monkeypatch.setattr("continua.bench._workers.SIDES", tmp_path)
+    monkeypatch.setattr("peers._workers.SIDES", tmp_path)
     with Worker("loud") as worker:
         assert worker.time(1) == [1.0]
         assert worker.time(1) == [1.0]
 
 
 def test_a_folder_that_cannot_be_written_to_is_told_before_measuring(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("continua.bench.run_bench", lambda *_: pytest.fail("it measured"))
+    monkeypatch.setattr("peers.__main__.run_bench", lambda *_: pytest.fail("it measured"))
     (tmp_path / "file").touch()
-    assert cli.run(["bench", "--run-dir", str(tmp_path / "file")]) == 2
+    assert run(["--run-dir", str(tmp_path / "file")]) == 2
     assert "cannot write to the folder" in capsys.readouterr().err
+
+
+def test_a_worker_imports_continua_from_the_sources_it_is_given(made_up, tmp_path):
+    made_up("told", "import continua; print(continua.ANSWER, flush=True)")
+    (tmp_path / "old/continua").mkdir(parents=True)
+    (tmp_path / "old/continua/__init__.py").write_text('ANSWER = \'{"version": "old"}\'')
+    with Worker("told", source=tmp_path / "old") as worker:
+        assert worker.prepare(tmp_path / "any.npz") == {"version": "old"}
+
+
+@pytest.fixture
+def current(monkeypatch):
+    """The current sources in place of a commit's; a checkout is not always there."""
+    monkeypatch.setattr("peers._before.sources", lambda revision: nullcontext(SOURCE))
+
+
+@pytest.mark.usefixtures("current")
+def test_before_and_after(capsys):
+    assert run(["--before", "HEAD", "--rows", "fixed-small", "--rounds", "2"]) == 0
+    head, row, median = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["row", "after/before"]
+    assert row.split()[0] == "fixed-small"
+    assert row.split()[1] == median.split()[-1]
+    assert float(row.split()[1]) > 0
+
+
+@pytest.mark.usefixtures("current")
+def test_before_without_a_row_that_ran(made_up, capsys):
+    made_up("continua", "sys.exit(3)")
+    arguments = ["--before", "HEAD", "--rows", "fixed-small", "--rounds", "1", "--json"]
+    assert run(arguments) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["median"] is None
+    assert "ended with 3" in found["rows"][0]["missing"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--before", "there-is-no-such-commit"], "there-is-no-such-commit"),
+        (["--before", "HEAD", "--peers", "zuko"], "leave --peers out"),
+        (["--before", "HEAD", "--rows", "compress"], "there is no row 'compress'"),
+    ],
+)
+def test_refusals_of_before(arguments, said, capsys):
+    assert run(arguments) == 2
+    assert said in capsys.readouterr().err

@@ -68,8 +68,8 @@ def as_page(bench: Bench, chart: bool) -> str:
     lines = [
         "# Beside the peers",
         "",
-        f"`continua bench --suite {asked['suite']} --rounds {asked['rounds']} "
-        f"--threads {asked['threads']} --seed {asked['seed']}{only}` on {bench.machine}, "
+        f'`make bench ARGS="--suite {asked["suite"]} --rounds {asked["rounds"]} '
+        f'--threads {asked["threads"]} --seed {asked["seed"]}{only}"` on {bench.machine}, '
         f"{bench.date}; {versions}.",
         "",
         "A ratio is our time by theirs for one forward and backward, the median of rounds in which "

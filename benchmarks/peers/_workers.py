@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from continua._errors import ContinuaError
+from continua import ContinuaError
 
 from ._sides.protocol import Outcome
 
 SIDES = Path(__file__).parent
+SOURCE = SIDES.parents[1] / "src"
 
 # Longer than the slowest row takes with everything that is compiled for it.
 PATIENCE_SECONDS = 900.0
@@ -37,6 +38,7 @@ class Worker:
         python: the interpreter of the library's environment.
         threads: that the library may use.
         patience: for how many seconds to wait for an answer.
+        source: the folder that `continua` is imported from.
     """
 
     def __init__(
@@ -45,10 +47,11 @@ class Worker:
         python: str | os.PathLike[str] = sys.executable,
         threads: int = 1,
         patience: float = PATIENCE_SECONDS,
+        source: Path = SOURCE,
     ):
         self.side, self.threads = side, threads
         self.version = ""
-        self._python, self._patience = os.fspath(python), patience
+        self._python, self._patience, self._source = os.fspath(python), patience, source
         self._lost: WorkerError | None = None  # why its process is no more
         # A file, because a pipe that nobody reads stops who writes to it when it is full.
         self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115
@@ -57,7 +60,8 @@ class Worker:
     def _started(self) -> subprocess.Popen[str]:
         environment = {
             **os.environ,
-            "PYTHONPATH": str(SIDES),
+            "PYTHONPATH": os.pathsep.join((str(SIDES), str(self._source))),
+            "PYTHONSAFEPATH": "1",  # not from the folder that the command is run in
             # Read when a library starts; what can be set later is set with "prepare".
             "OMP_NUM_THREADS": str(self.threads),
             "MKL_NUM_THREADS": str(self.threads),
