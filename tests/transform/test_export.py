@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import continua as ct
-from continua.basis import FAMILIES
+from basis.members import FAMILIES
 from continua.models import continuous_net
 from continua.solve import SOLVERS
 from continua.transform import _export
