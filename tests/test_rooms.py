@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
-# A room may import itself, `_errors`, and the rooms above it.
+# A room may import itself and the rooms above it.
 # `plot` stands before `recipes`, so that a recipe can draw its figure.
 ROOMS = (
     "_errors",
+    "_values",
     "basis",
     "solve",
     "gradient",
@@ -32,7 +33,10 @@ ROOMS = (
     "__main__",
 )
 
-# Rooms that may import less than all that stands above them (`_errors` goes without saying).
+# What every room below them may import.
+FOR_ALL = ("_errors", "_values")
+
+# Rooms that may import less than all that stands above them, besides what is for all.
 ONLY = {
     "basis": (),
     "solve": (),
@@ -66,7 +70,7 @@ def allowed(room: str) -> tuple[str, ...]:
     if room == ROOT:
         return ROOMS
     above = ROOMS[: ROOMS.index(room)]
-    return tuple(r for r in above if r == "_errors" or r in ONLY.get(room, above))
+    return tuple(r for r in above if r in FOR_ALL or r in ONLY.get(room, above))
 
 
 def room_of(path: PurePosixPath) -> str:
@@ -234,6 +238,7 @@ def test_tables_agree():
         ("data/_toy.py", "from continua.basis import Fourier", "basis"),
         ("plot/_depth.py", "from continua.recipes import table", "recipes"),
         ("_errors.py", "from continua.basis import Basis", "basis"),
+        ("_values.py", "from continua.basis import Basis", "basis"),
         ("solve/_grid.py", "import continua as ct", "continua"),
         ("solve/_grid.py", "from continua import ODEBlock", "continua"),
     ],
@@ -249,6 +254,7 @@ def test_checker_sees_a_wrong_direction(path, source, imported):
     ("path", "source"),
     [
         ("basis/_hat.py", "import torch\nfrom continua._errors import ContinuaError"),
+        ("basis/_hat.py", "from continua._values import value"),
         ("basis/_hat.py", "from ._base import Basis\nfrom continua.basis._base import Basis"),
         ("basis/_hat.py", "from .._errors import ContinuaError"),
         ("block.py", "from .basis import Basis\nfrom . import solve, _errors"),

@@ -1,6 +1,17 @@
 """Continuous-depth networks: weights are functions of depth."""
 
-from ._errors import ArgumentError, ContinuaError, FileError, ModuleError, ShapeError, SolveError
+import warnings
+from typing import TYPE_CHECKING
+
+from ._errors import (
+    ArgumentError,
+    ContinuaError,
+    FileError,
+    FrozenError,
+    ModuleError,
+    ShapeError,
+    SolveError,
+)
 from .basis import (
     Basis,
     BSpline,
@@ -14,7 +25,7 @@ from .basis import (
     PiecewiseConstant,
     PiecewiseLinear,
     Polynomial,
-    fit,
+    fit_coefficients,
     gram,
     interpolation,
     projection,
@@ -57,77 +68,104 @@ from .transform import compress, convert, fit_hypernetwork, project_gradient, re
 __version__ = "0.1.0"
 
 __all__ = [
+    # blocks and models
+    "ODEBlock",
     "AdaptiveDepth",
     "ContinuousFlow",
+    "Jumps",
+    # fields and input maps
+    "Field",
     "DataControl",
     "DepthConcat",
     "HigherOrder",
     "Hypernetwork",
-    "Jumps",
-    "fit_hypernetwork",
     "InputLayer",
     "Path",
     "SelectiveSecondOrder",
     "Warped",
     "ZeroAugment",
-    "Tsit5",
-    "Status",
-    "SolveError",
-    "ReversibleHeun",
-    "Reversible",
-    "Gradient",
-    "Dopri8",
-    "Dopri5",
-    "Checkpoint",
-    "Bosh3",
-    "Backprop",
-    "AsynchronousLeapfrog",
-    "Adjoint",
-    "RK4",
-    "RK38",
-    "ArgumentError",
-    "BSpline",
+    # bases
     "Basis",
+    "BSpline",
     "Chebyshev",
-    "Comparison",
     "Constant",
-    "ContinuaError",
     "DiscontinuousLinear",
-    "Euler",
-    "Field",
-    "FileError",
     "Fourier",
     "GaussianRBF",
-    "Heun",
     "Legendre",
-    "Midpoint",
-    "ModuleError",
     "MultiquadricRBF",
-    "ODEBlock",
     "PiecewiseConstant",
     "PiecewiseLinear",
     "Polynomial",
-    "ShapeError",
-    "Solution",
+    # solvers and what they return
     "Solver",
-    "ablate",
+    "AsynchronousLeapfrog",
+    "Bosh3",
+    "Dopri5",
+    "Dopri8",
+    "Euler",
+    "Heun",
+    "Midpoint",
+    "RK4",
+    "RK38",
+    "ReversibleHeun",
+    "Tsit5",
+    "Solution",
+    "Status",
+    # gradients
+    "Gradient",
+    "Adjoint",
+    "Backprop",
+    "Checkpoint",
+    "Reversible",
+    # verbs
     "build",
-    "compare",
     "compress",
     "convert",
+    "fit_hypernetwork",
+    "project_gradient",
+    "refine",
+    "unroll",
+    # measures
+    "Comparison",
+    "ablate",
+    "compare",
     "count_evaluations",
-    "export",
-    "fit",
     "functional_gradient",
     "gradcheck",
-    "gram",
-    "interpolation",
-    "load",
     "local_exponents",
     "memory",
-    "project_gradient",
-    "projection",
-    "refine",
+    # files
+    "export",
+    "load",
     "save",
-    "unroll",
+    # maths of bases
+    "fit_coefficients",
+    "gram",
+    "interpolation",
+    "projection",
+    # errors
+    "ContinuaError",
+    "ArgumentError",
+    "FileError",
+    "FrozenError",
+    "ModuleError",
+    "ShapeError",
+    "SolveError",
 ]
+
+#: old names and their new ones, for one version
+_RENAMED = {"fit": "fit_coefficients"}
+
+if not TYPE_CHECKING:  # or a type checker would accept every name
+
+    def __getattr__(name: str) -> object:
+        if name not in _RENAMED:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        new = _RENAMED[name]
+        warnings.warn(
+            f"continua.{name} is now continua.{new}; the next version drops the old name",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return globals()[new]

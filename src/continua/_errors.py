@@ -1,6 +1,14 @@
 """The errors a user meets: each message names the offending value and the remedy."""
 
-__all__ = ["ArgumentError", "ContinuaError", "FileError", "ModuleError", "ShapeError", "SolveError"]
+__all__ = [
+    "ArgumentError",
+    "ContinuaError",
+    "FileError",
+    "FrozenError",
+    "ModuleError",
+    "ShapeError",
+    "SolveError",
+]
 
 
 class ContinuaError(Exception):
@@ -13,6 +21,10 @@ class ArgumentError(ContinuaError, ValueError):
 
 class ShapeError(ArgumentError):
     """A tensor of the wrong shape, dtype or device."""
+
+
+class FrozenError(ContinuaError, AttributeError):
+    """An attempt to change a value in place."""
 
 
 class ModuleError(ContinuaError, TypeError):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from continua import ArgumentError
+from continua._values import known
 from continua.basis import (
-    FAMILIES,
     Basis,
     BSpline,
     DiscontinuousLinear,
@@ -21,6 +21,9 @@ from continua.basis import (
     Point,
     sample,
 )
+
+# Every family, by name.
+FAMILIES = known(Basis)
 
 # The families that are made of cells, whose functions jump or bend at the breakpoints.
 PIECEWISE = (PiecewiseConstant, PiecewiseLinear, DiscontinuousLinear, BSpline)

@@ -12,9 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import continua as ct
-from basis.members import ALL, PIECEWISE, RADIAL, difference, everywhere, of_size, random, tensor
+from basis.members import (
+    ALL,
+    FAMILIES,
+    PIECEWISE,
+    RADIAL,
+    difference,
+    everywhere,
+    of_size,
+    random,
+    tensor,
+)
 from continua import ArgumentError
-from continua.basis import FAMILIES, Basis, Point, basis_from_config, sample
+from continua._values import from_config
+from continua.basis import Basis, Point, sample
 
 every_basis = pytest.mark.parametrize("basis", ALL, ids=repr)
 every_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
@@ -255,6 +266,39 @@ def test_refinement_refuses_a_factor(family, factor):
         basis.refined(factor)
 
 
+@pytest.mark.parametrize(
+    ("basis", "expected"),
+    [
+        (ct.PiecewiseConstant(8), ct.PiecewiseConstant(4)),
+        (ct.PiecewiseConstant(1), ct.PiecewiseConstant(1)),
+        (ct.PiecewiseLinear(5), ct.PiecewiseLinear(3)),
+        (ct.PiecewiseLinear(2), ct.PiecewiseLinear(1)),
+        (ct.DiscontinuousLinear(2), ct.DiscontinuousLinear(2)),
+        (ct.DiscontinuousLinear(8), ct.DiscontinuousLinear(4)),
+        (ct.Fourier(4, period=2.0), ct.Fourier(2, period=2.0)),
+        (ct.BSpline(6, degree=2), ct.BSpline(4, degree=2)),
+        (ct.Legendre(6), ct.Legendre(3)),
+        (ct.Polynomial(1), ct.Polynomial(1)),
+        (ct.Fourier(0), ct.Fourier(0)),
+        (ct.BSpline(4), ct.BSpline(4)),
+        (ct.Constant(), ct.Constant()),
+    ],
+)
+def test_half_of_a_basis(basis, expected):
+    assert basis.halved() == expected
+
+
+@every_family
+@given(size=sizes)
+def test_half_is_of_the_family_and_no_larger(family, size):
+    basis = of_size(family, size) or family.of_size(size + 1)
+    half = basis.halved()
+    assert type(half) is family
+    assert half.size <= basis.size
+    if family not in RADIAL and basis.size > 1:
+        assert basis.refined(2)[0].halved() == basis
+
+
 # -- identity ----------------------------------------------------------------------------------
 
 
@@ -262,7 +306,7 @@ def test_refinement_refuses_a_factor(family, factor):
 def test_config_round_trip(basis):
     config = json.loads(json.dumps(basis.config()))
     assert config["type"] == type(basis).__name__
-    again = basis_from_config(config)
+    again = from_config(Basis, config)
     assert again == basis
     assert hash(again) == hash(basis)
     assert again.config() == basis.config()
@@ -333,7 +377,7 @@ def test_a_side_that_is_none(family, side):
 @pytest.mark.parametrize("name", ["Wavelet", "", None, 3, ["Legendre"], "legendre"], ids=repr)
 def test_a_family_that_is_unknown(name):
     with pytest.raises(ArgumentError, match="unknown basis") as error:
-        basis_from_config({"type": name, "size": 3})
+        from_config(Basis, {"type": name, "size": 3})
     assert repr(name) in str(error.value)
     assert all(family in str(error.value) for family in FAMILIES)
 
@@ -353,4 +397,4 @@ def test_a_family_that_is_unknown(name):
 )
 def test_a_config_that_is_damaged(config):
     with pytest.raises(ArgumentError):
-        basis_from_config(config)
+        from_config(Basis, config)

@@ -40,6 +40,13 @@ def test_the_default_width_is_the_distance_of_two_centres(family):
 
 
 @every_family
+def test_half_of_a_basis_keeps_a_width_that_was_chosen(family):
+    assert family(8, 0.5).halved() == family(4, 0.5)
+    assert family(8).halved() == family(8, 1 / 7).halved() == family(4)
+    assert family(1).halved() == family(1)
+
+
+@every_family
 @pytest.mark.parametrize("width", [0, -0.5, math.nan, math.inf, "1", True, 1j], ids=repr)
 def test_a_width_that_cannot_be(family, width):
     with pytest.raises(ArgumentError, match="width") as error:

@@ -55,7 +55,7 @@ def test_every_sample_reads_the_weights_at_its_own_depth(basis):
     block = ct.ODEBlock(Scale(), basis, ct.Dopri8(1e-10, 1e-10))
     nodes = torch.linspace(0, 1, 9, dtype=torch.float64)
     with torch.no_grad():
-        coefficients = ct.fit(basis, nodes.tolist(), 1 + 2 * nodes)
+        coefficients = ct.fit_coefficients(basis, nodes.tolist(), 1 + 2 * nodes)
         block.field.a.copy_(coefficients)
     model = AdaptiveDepth(block, First(), positive=None)
     x = inputs() * torch.tensor([0.6, 1.0], dtype=torch.float64)

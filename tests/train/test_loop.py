@@ -23,7 +23,7 @@ from continua.train import (
     read_history,
     silent,
 )
-from continua.train._size import half, halved
+from continua.train._size import halved
 from train.subjects import (
     Picture,
     Small,
@@ -134,25 +134,6 @@ def test_course_of_the_rate_and_the_size(tmp_path):
     assert [line["step"] for line in lines] == [2, 4, 6, 8, 10]
     assert outcome.model.block.solver == ct.Euler(steps=2)
     assert lines == read_history(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("basis", "expected"),
-    [
-        (ct.PiecewiseConstant(8), ct.PiecewiseConstant(4)),
-        (ct.PiecewiseConstant(1), ct.PiecewiseConstant(1)),
-        (ct.PiecewiseLinear(5), ct.PiecewiseLinear(3)),
-        (ct.PiecewiseLinear(2), ct.PiecewiseLinear(1)),
-        (ct.DiscontinuousLinear(2), ct.DiscontinuousLinear(2)),
-        (ct.DiscontinuousLinear(8), ct.DiscontinuousLinear(4)),
-        (ct.Fourier(4, period=2.0), ct.Fourier(2, period=2.0)),
-        (ct.BSpline(6, degree=2), ct.BSpline(4, degree=2)),
-        (ct.Legendre(6), ct.Legendre(3)),
-        (ct.Constant(), ct.Constant()),
-    ],
-)
-def test_half_of_a_basis(basis, expected):
-    assert half(basis) == expected
 
 
 def test_halving_undoes_refining():

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 import continua as ct
-from continua.basis import FAMILIES, quadrature
+from basis.members import FAMILIES
+from continua.basis import quadrature
 from nets import mlp, scrambled
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from numbers import Real
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError
+from continua._values import Value
 
 Side = Literal["left", "right"]
 
@@ -24,7 +25,7 @@ class Point(NamedTuple):
     side: Side = "right"
 
 
-class Basis(ABC):
+class Basis(Value, ABC):
     r"""K functions of depth.
 
     .. math:: \theta(s) = \sum_{k=1}^{K} \phi_k(s)\, \theta_k, \qquad s \in [0, 1]
@@ -39,22 +40,16 @@ class Basis(ABC):
     """
 
     size: int
-    breakpoints: tuple[float, ...]
-    nodes: tuple[Point, ...]
+    positional = 1
+    remedy = "make another one; continua.compress and continua.refine change the basis of a block"
 
-    #: the constructor's arguments, in order: what `config`, `repr` and equality are made of
-    _arguments: ClassVar[tuple[str, ...]] = ("size",)
+    @cached_property
+    def breakpoints(self) -> tuple[float, ...]:
+        return (0.0, 1.0)
 
-    def __init__(
-        self,
-        size: int,
-        *,
-        nodes: Iterable[Point],
-        breakpoints: Sequence[float] = (0.0, 1.0),
-    ):
-        self.size = size
-        self.breakpoints = tuple(breakpoints)
-        self.nodes = tuple(nodes)
+    @property
+    @abstractmethod
+    def nodes(self) -> tuple[Point, ...]: ...
 
     @cached_property
     def jumps(self) -> tuple[float, ...]:
@@ -139,25 +134,17 @@ class Basis(ABC):
             The larger basis, and a float64 matrix `[K_larger, K]`.
         """
 
-    def config(self) -> dict[str, Any]:
-        """The family and its arguments, ready for JSON; `basis_from_config` is the inverse."""
-        return {"type": type(self).__name__} | {n: getattr(self, n) for n in self._arguments}
+    def halved(self) -> Basis:
+        """A basis of the family with about half the functions.
 
-    @cached_property
-    def _key(self) -> tuple[Any, ...]:
-        return (type(self), *(getattr(self, name) for name in self._arguments))
+        Its `refined` is this basis where there is such a one.
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Basis) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __repr__(self) -> str:
-        first, *rest = self._arguments or (None,)
-        shown = [] if first is None else [repr(getattr(self, first))]
-        shown += [f"{name}={getattr(self, name)!r}" for name in rest]
-        return f"{type(self).__name__}({', '.join(shown)})"
+        Example:
+            >>> from continua import PiecewiseLinear
+            >>> PiecewiseLinear(5).halved()
+            PiecewiseLinear(3)
+        """
+        return self.of_size(max(self.size // 2, 1))
 
     def _upcast(self, s: Tensor) -> Tensor:
         # A breakpoint rounded to half precision must still be that breakpoint.
@@ -195,7 +182,10 @@ def check_positive(name: str, value: object) -> float:
     """The value as a float, if it is a positive number."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ArgumentError(f"{name} is a number, not {value!r}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not (math.isfinite(number) and number > 0):
         raise ArgumentError(f"{name} is positive, not {value!r}")
     return number

@@ -136,7 +136,7 @@ def least_squares(phi: Tensor, rcond: float) -> Tensor:
     return inverse.masked_fill(noise | unseen[:, None], 0.0)
 
 
-def fit(
+def fit_coefficients(
     basis: Basis,
     s: Tensor | Sequence[float] | Sequence[Point],
     values: Tensor,
@@ -160,8 +160,9 @@ def fit(
         `[K, ...]`, of the dtype of the values.
 
     Example:
-        >>> from continua import PiecewiseConstant, fit
-        >>> fit(PiecewiseConstant(3), [0.1, 0.2], torch.tensor([1.0, 3.0]), torch.zeros(3))
+        >>> from continua import PiecewiseConstant, fit_coefficients
+        >>> values, prior = torch.tensor([1.0, 3.0]), torch.zeros(3)
+        >>> fit_coefficients(PiecewiseConstant(3), [0.1, 0.2], values, prior)
         tensor([2., 0., 0.])
     """
     if isinstance(s, Tensor) and s.dim() != 1:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from continua._values import value
+
 from ._basis import Basis, Point, Side, check_count, check_positive, padding
 
 
+@value
 class Fourier(Basis):
     r"""The constant, and cosines and sines of the first harmonics.
 
@@ -28,16 +32,23 @@ class Fourier(Basis):
         tensor([1., -0., 1.])
     """
 
-    _arguments = ("order", "period")
+    order: int
+    period: float = 1.0
 
-    def __init__(self, order: int, period: float = 1.0):
-        check_count("the order of a Fourier basis", order, least=0)
-        self.order = order
-        self.period = check_positive("the period of a Fourier basis", period)
-        size = 2 * order + 1
-        # Nodes within one period, or the interpolation would be singular.
+    def __post_init__(self) -> None:
+        check_count("the order of a Fourier basis", self.order, least=0)
+        period = check_positive("the period of a Fourier basis", self.period)
+        object.__setattr__(self, "period", period)
+
+    @cached_property
+    def size(self) -> int:  # type: ignore[override]  # a field elsewhere
+        return 2 * self.order + 1
+
+    @cached_property
+    def nodes(self) -> tuple[Point, ...]:
+        # Within one period, or the interpolation would be singular.
         reach = min(1.0, self.period)
-        super().__init__(size, nodes=(Point(reach * (k + 0.5) / size) for k in range(size)))
+        return tuple(Point(reach * (k + 0.5) / self.size) for k in range(self.size))
 
     def _evaluate(self, s: Tensor, side: Side) -> Tensor:
         n = torch.arange(1, self.order + 1, dtype=s.dtype, device=s.device)
@@ -64,3 +75,6 @@ class Fourier(Basis):
         check_count("factor", factor)
         larger = Fourier(max(self.order * factor, factor - 1), self.period)
         return larger, padding(larger.size, self.size)
+
+    def halved(self) -> Fourier:
+        return Fourier(self.order // 2, self.period)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from continua._errors import ArgumentError
+from continua._values import value
 
 from ._basis import Basis, Point, Side, check_count, equispaced, sample
 
@@ -27,6 +29,7 @@ def locate(breakpoints: tuple[float, ...], s: Tensor, side: Side) -> tuple[Tenso
     return cell, xi + (xi.clamp(0, 1) - xi).detach()
 
 
+@value
 class PiecewiseConstant(Basis):
     r"""K cells of equal width, one value per cell.
 
@@ -43,13 +46,18 @@ class PiecewiseConstant(Basis):
         tensor([0., 1., 0.])
     """
 
-    def __init__(self, size: int):
-        check_count("the number of cells", size)
-        super().__init__(
-            size,
-            breakpoints=equispaced(size + 1),
-            nodes=(Point((2 * k + 1) / (2 * size)) for k in range(size)),
-        )
+    size: int
+
+    def __post_init__(self) -> None:
+        check_count("the number of cells", self.size)
+
+    @cached_property
+    def breakpoints(self) -> tuple[float, ...]:
+        return equispaced(self.size + 1)
+
+    @cached_property
+    def nodes(self) -> tuple[Point, ...]:
+        return tuple(Point((2 * k + 1) / (2 * self.size)) for k in range(self.size))
 
     def _evaluate(self, s: Tensor, side: Side) -> Tensor:
         cell, xi = locate(self.breakpoints, s, side)
@@ -68,6 +76,7 @@ class PiecewiseConstant(Basis):
         return finer, sample(self, finer.nodes)
 
 
+@value
 class PiecewiseLinear(Basis):
     r"""Continuous lines between K equispaced nodes: the hat functions of finite elements.
 
@@ -81,11 +90,18 @@ class PiecewiseLinear(Basis):
         tensor([0.5000, 0.5000, 0.0000])
     """
 
-    def __init__(self, size: int):
-        check_count("the number of nodes", size)
-        breakpoints = equispaced(size) if size > 1 else (0.0, 1.0)
-        nodes = breakpoints if size > 1 else (0.5,)
-        super().__init__(size, breakpoints=breakpoints, nodes=map(Point, nodes))
+    size: int
+
+    def __post_init__(self) -> None:
+        check_count("the number of nodes", self.size)
+
+    @cached_property
+    def breakpoints(self) -> tuple[float, ...]:
+        return equispaced(max(self.size, 2))
+
+    @cached_property
+    def nodes(self) -> tuple[Point, ...]:
+        return tuple(map(Point, self.breakpoints if self.size > 1 else (0.5,)))
 
     def _evaluate(self, s: Tensor, side: Side) -> Tensor:
         cell, xi = locate(self.breakpoints, s, side)
@@ -106,7 +122,11 @@ class PiecewiseLinear(Basis):
         finer = PiecewiseLinear(factor * (self.size - 1) + 1 if self.size > 1 else factor)
         return finer, sample(self, finer.nodes)
 
+    def halved(self) -> PiecewiseLinear:
+        return PiecewiseLinear((self.size + 1) // 2)
 
+
+@value
 class DiscontinuousLinear(Basis):
     r"""K/2 cells of equal width, an independent line on each.
 
@@ -120,20 +140,27 @@ class DiscontinuousLinear(Basis):
         tensor([0., 1., 0., 0.])
     """
 
-    def __init__(self, size: int):
-        check_count("the number of functions", size, least=2)
-        if size % 2:
+    size: int
+
+    def __post_init__(self) -> None:
+        check_count("the number of functions", self.size, least=2)
+        if self.size % 2:
             raise ArgumentError(
                 f"DiscontinuousLinear has two functions per cell, so its size is even: "
-                f"use {size - 1} or {size + 1}, not {size}"
+                f"use {self.size - 1} or {self.size + 1}, not {self.size}"
             )
-        ends = equispaced(size // 2 + 1)
-        nodes = [
+
+    @cached_property
+    def breakpoints(self) -> tuple[float, ...]:
+        return equispaced(self.size // 2 + 1)
+
+    @cached_property
+    def nodes(self) -> tuple[Point, ...]:
+        return tuple(
             point
-            for left, right in itertools.pairwise(ends)
+            for left, right in itertools.pairwise(self.breakpoints)
             for point in (Point(left, "right"), Point(right, "left"))
-        ]
-        super().__init__(size, breakpoints=ends, nodes=nodes)
+        )
 
     def _evaluate(self, s: Tensor, side: Side) -> Tensor:
         cell, xi = locate(self.breakpoints, s, side)
@@ -151,3 +178,6 @@ class DiscontinuousLinear(Basis):
     def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
         finer = DiscontinuousLinear(self.size * check_count("factor", factor))
         return finer, sample(self, finer.nodes)
+
+    def halved(self) -> DiscontinuousLinear:
+        return self.of_size(max(self.size // 2, 2))

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from abc import abstractmethod
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from continua._values import value
+
 from ._basis import Basis, Point, Side, check_count, padding
 
 
-def chebyshev_points(count: int) -> Iterator[Point]:
-    """The zeros of the Chebyshev polynomial on [0, 1], ascending: good interpolation nodes."""
-    for k in range(count):
-        yield Point(0.5 - 0.5 * math.cos(math.pi * (k + 0.5) / count))
-
-
+@value
 class Constant(Basis):
     """One function, equal to one: weights that do not change with depth.
 
@@ -28,10 +26,8 @@ class Constant(Basis):
                 [1.]])
     """
 
-    _arguments = ()
-
-    def __init__(self) -> None:
-        super().__init__(1, nodes=[Point(0.5)])
+    size = 1
+    nodes = (Point(0.5),)
 
     def _evaluate(self, s: Tensor, side: Side) -> Tensor:
         return torch.ones_like(s).unsqueeze(-1) + 0 * s.unsqueeze(-1)
@@ -49,16 +45,24 @@ class Constant(Basis):
         return self, padding(1, 1)
 
 
+@value
 class _Recurrent(Basis):
     """Polynomials by a three-term recurrence; the members of a family are nested prefixes."""
 
-    def __init__(self, size: int):
-        check_count("the number of polynomials", size)
-        super().__init__(size, nodes=chebyshev_points(size))
+    size: int
 
+    def __post_init__(self) -> None:
+        check_count("the number of polynomials", self.size)
+
+    @cached_property
+    def nodes(self) -> tuple[Point, ...]:
+        # The zeros of the Chebyshev polynomial, ascending, are good interpolation nodes.
+        angles = (math.pi * (k + 0.5) / self.size for k in range(self.size))
+        return tuple(Point(0.5 - 0.5 * math.cos(angle)) for angle in angles)
+
+    @abstractmethod
     def _next(self, n: int, x: Tensor, last: Tensor, before: Tensor) -> Tensor:
         """Function n + 1 from functions n and n - 1."""
-        raise NotImplementedError
 
     def _argument(self, s: Tensor) -> Tensor:
         return 2 * s - 1
@@ -90,6 +94,7 @@ class _Recurrent(Basis):
         return larger, padding(larger.size, self.size)
 
 
+@value
 class Polynomial(_Recurrent):
     r"""The monomials up to degree K - 1.
 
@@ -113,6 +118,7 @@ class Polynomial(_Recurrent):
         return x * last
 
 
+@value
 class Legendre(_Recurrent):
     r"""Legendre polynomials, stretched to [0, 1]: orthogonal there.
 
@@ -130,6 +136,7 @@ class Legendre(_Recurrent):
         return ((2 * n + 1) * x * last - n * before) / (n + 1)
 
 
+@value
 class Chebyshev(_Recurrent):
     r"""Chebyshev polynomials of the first kind, stretched to [0, 1].
 

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import cached_property
 from typing import NoReturn, Self
 
 import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError
+from continua._values import value
 
 from ._basis import Basis, Point, Side, check_count, check_positive, equispaced
 
 
+@value
 class _Radial(Basis):
     """One function per centre, of the distance to it in units of the width."""
 
-    _arguments = ("size", "width")
+    size: int
+    width: float = None  # type: ignore[assignment]  # then the distance of two centres
 
-    def __init__(self, size: int, width: float | None = None):
-        check_count("the number of centres", size)
-        if width is None:
-            width = 1 / (size - 1) if size > 1 else 1.0
-        self.width = check_positive("the width of a radial function", width)
-        centres = equispaced(size) if size > 1 else (0.5,)
-        super().__init__(size, nodes=map(Point, centres))
+    def __post_init__(self) -> None:
+        check_count("the number of centres", self.size)
+        width = self._distance if self.width is None else self.width
+        width = check_positive("the width of a radial function", width)
+        object.__setattr__(self, "width", width)
+
+    @property
+    def _distance(self) -> float:
+        """From one centre to the next."""
+        return 1 / (self.size - 1) if self.size > 1 else 1.0
+
+    @cached_property
+    def nodes(self) -> tuple[Point, ...]:
+        return tuple(map(Point, equispaced(self.size) if self.size > 1 else (0.5,)))
 
     def _radius(self, s: Tensor) -> Tensor:
         centres = torch.tensor([p.depth for p in self.nodes], dtype=s.dtype, device=s.device)
@@ -40,11 +52,17 @@ class _Radial(Basis):
             "compress to a BSpline or Legendre basis, then refine that"
         )
 
+    def halved(self) -> Self:
+        """Half the centres; a width that is not the default one stays as it is."""
+        half = self.of_size(max(self.size // 2, 1))
+        return half if self.width == self._distance else replace(half, width=self.width)
+
     @property
     def frequency(self) -> float:
         return 2 / self.width
 
 
+@value
 class GaussianRBF(_Radial):
     r"""Gaussian bumps.
 
@@ -70,6 +88,7 @@ class GaussianRBF(_Radial):
         return width / self.width * math.sqrt(2 * math.log(1 / min(error, 0.5)))
 
 
+@value
 class MultiquadricRBF(_Radial):
     r"""Multiquadrics: hyperbolas that open with the distance to their centre.
 

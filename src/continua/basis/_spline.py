@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError
+from continua._values import value
 
 from ._basis import Basis, Point, Side, check_count, equispaced
 from ._piecewise import locate
 
 
+@value
 class BSpline(Basis):
     r"""Smooth piecewise polynomials: K B-splines of a given degree, clamped at both ends.
 
@@ -26,9 +30,11 @@ class BSpline(Basis):
         tensor([0.1250, 0.3750, 0.3750, 0.1250])
     """
 
-    _arguments = ("size", "degree")
+    size: int
+    degree: int = 3
 
-    def __init__(self, size: int, degree: int = 3):
+    def __post_init__(self) -> None:
+        size, degree = self.size, self.degree
         check_count("the degree of a B-spline", degree, least=0)
         check_count("the number of B-splines", size)
         if size <= degree:
@@ -36,15 +42,20 @@ class BSpline(Basis):
                 f"{size} B-splines of degree {degree} do not exist: "
                 f"use size >= {degree + 1} or degree <= {size - 1}"
             )
-        self.degree = degree
-        cells = size - degree
-        # Knots in units of cells are integers, hence exact.
-        self._knots = [min(max(i - degree, 0), cells) for i in range(size + degree + 1)]
-        super().__init__(
-            size,
-            breakpoints=equispaced(cells + 1),
-            nodes=map(Point, greville(self._knots, degree)),
-        )
+
+    @cached_property
+    def breakpoints(self) -> tuple[float, ...]:
+        return equispaced(self.size - self.degree + 1)
+
+    @cached_property
+    def nodes(self) -> tuple[Point, ...]:
+        return tuple(map(Point, greville(self._knots, self.degree)))
+
+    @cached_property
+    def _knots(self) -> list[int]:
+        """The knots in units of cells, which are integers and hence exact."""
+        p, cells = self.degree, self.size - self.degree
+        return [min(max(i - p, 0), cells) for i in range(self.size + p + 1)]
 
     def _evaluate(self, s: Tensor, side: Side) -> Tensor:
         p = self.degree
@@ -84,6 +95,10 @@ class BSpline(Basis):
                 knots, insertion = insert_knot(knots, p, new)
                 matrix = insertion @ matrix
         return BSpline(factor * cells + p, p), matrix
+
+    def halved(self) -> BSpline:
+        p = self.degree
+        return BSpline(max((self.size - p) // 2, 1) + p, p)
 
 
 def greville(knots: list[int], degree: int) -> list[float]:

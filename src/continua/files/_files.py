@@ -21,7 +21,8 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ContinuaError, FileError
-from continua.basis import Basis, basis_from_config
+from continua._values import from_config
+from continua.basis import Basis
 from continua.block import ODEBlock
 from continua.field import listed, tensor
 from continua.gradient import Gradient, gradient_from_config
@@ -222,7 +223,7 @@ def _encode(value: Any, where: str) -> Any:
 def _decode(value: Any) -> Any:
     if isinstance(value, Mapping):
         if "$basis" in value:
-            return basis_from_config(value["$basis"])
+            return from_config(Basis, value["$basis"])
         if "$solver" in value:
             return solver_from_config(value["$solver"])
         if "$gradient" in value:
@@ -261,7 +262,7 @@ def _match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> N
         )
     for name, block in found.items():
         try:
-            bases = {k: basis_from_config(c) for k, c in configs[name]["bases"].items()}
+            bases = {k: from_config(Basis, c) for k, c in configs[name]["bases"].items()}
             solver = solver_from_config(configs[name]["solver"])
             gradient = gradient_from_config(configs[name]["gradient"])
             span = tuple(configs[name]["span"])

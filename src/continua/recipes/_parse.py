@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import continua as ct
-from continua.basis import FAMILIES
+from continua._values import known
 from continua.gradient import GRADIENTS
 from continua.solve import SOLVERS
 
 
 def parse_basis(text: str) -> ct.Basis:
     """The basis that a text such as `PiecewiseConstant(8)` or `Fourier(3, period=2.0)` names."""
-    return _made(text, FAMILIES, "basis")  # type: ignore[no-any-return]
+    return _made(text, known(ct.Basis), "basis")  # type: ignore[no-any-return]
 
 
 def parse_solver(text: str) -> ct.Solver:

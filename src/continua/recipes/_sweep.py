@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import continua as ct
 from continua import plot
-from continua.basis import FAMILIES
+from continua._values import known
 from continua.models import Tagger, attention_maps
 from continua.plot import Trial
 from continua.solve import SOLVERS
@@ -67,13 +67,13 @@ class Grid:
     product: bool = False
 
     def __post_init__(self) -> None:
-        for names, known, what in (
-            (self.bases, FAMILIES, "basis"),
+        for names, choices, what in (
+            (self.bases, known(ct.Basis), "basis"),
             (self.schemes, SOLVERS, "solver"),
         ):
             for name in names:
-                if name not in known:
-                    raise nearest(name, known, what)
+                if name not in choices:
+                    raise nearest(name, choices, what)
         for values, what in ((self.sizes, "sizes"), (self.steps, "steps")):
             for value in values:
                 if value < 1:
@@ -230,7 +230,7 @@ def variants(model: nn.Module, grid: Grid) -> Iterator[Plan]:
     methods: set[tuple[Any, ...]] = set()
     for name, k, s, n, method in wanted:
         try:
-            target = FAMILIES[name].of_size(k)
+            target = known(ct.Basis)[name].of_size(k)
         except ct.ArgumentError:
             continue  # a family that begins with more functions
         key = (name, target.size, s, n)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from continua.basis import Basis, BSpline, DiscontinuousLinear, Fourier, PiecewiseLinear
+from continua.basis import Basis
 from continua.block import ODEBlock
 from continua.transform import blocks, compress
 
@@ -34,19 +34,7 @@ def half_bases(
 
 def _halves(bases: dict[str, Basis]) -> dict[str, Basis]:
     """Half of each; what does not vary with depth cannot vary less."""
-    return {name: half(basis) for name, basis in bases.items() if basis.size > 1}
-
-
-def half(basis: Basis) -> Basis:
-    """The basis that `refined` would make this one of, or nearly."""
-    if isinstance(basis, Fourier):
-        return Fourier(basis.order // 2, basis.period)
-    if isinstance(basis, BSpline):
-        return BSpline(max((basis.size - basis.degree) // 2, 1) + basis.degree, basis.degree)
-    if isinstance(basis, PiecewiseLinear):
-        return PiecewiseLinear((basis.size + 1) // 2)
-    least = 2 if isinstance(basis, DiscontinuousLinear) else 1
-    return type(basis).of_size(max(basis.size // 2, least))
+    return {name: basis.halved() for name, basis in bases.items() if basis.size > 1}
 
 
 def functions(model: nn.Module) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from continua._errors import ArgumentError
-from continua.basis import Basis, fit
+from continua.basis import Basis, fit_coefficients
 from continua.block import ODEBlock
 from continua.field import GivenWeights
 from continua.solve import Solver
@@ -60,7 +60,10 @@ def fit_hypernetwork(
             for share in shares
         ]
         stacks = {
-            name: (basis, fit(basis, shares, torch.stack([row[name] for row in rows])))
+            name: (
+                basis,
+                fit_coefficients(basis, shares, torch.stack([row[name] for row in rows])),
+            )
             for name in rows[0]
         }
     made = ODEBlock(
