@@ -38,13 +38,13 @@ from .field import (
     HigherOrder,
     Hypernetwork,
     InputLayer,
-    Path,
     SelectiveSecondOrder,
+    Signal,
     Warped,
     ZeroAugment,
 )
 from .files import build, export, load, save
-from .gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible
+from .gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible, odeint
 from .measure import Comparison, compare, count_evaluations, functional_gradient, gradcheck, memory
 from .models import AdaptiveDepth, ContinuousFlow, Jumps, ablate, local_exponents
 from .solve import (
@@ -73,6 +73,7 @@ __all__ = [
     "AdaptiveDepth",
     "ContinuousFlow",
     "Jumps",
+    "odeint",
     # fields and input maps
     "Field",
     "DataControl",
@@ -80,8 +81,8 @@ __all__ = [
     "HigherOrder",
     "Hypernetwork",
     "InputLayer",
-    "Path",
     "SelectiveSecondOrder",
+    "Signal",
     "Warped",
     "ZeroAugment",
     # bases
@@ -155,7 +156,7 @@ __all__ = [
 ]
 
 #: old names and their new ones, for one version
-_RENAMED = {"fit": "fit_coefficients"}
+_RENAMED = {"fit": "fit_coefficients", "Path": "Signal"}
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
 

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from basis.members import FAMILIES
-from continua.basis import Fourier, GaussianRBF, MultiquadricRBF
+from continua.basis import FAMILIES, Fourier, GaussianRBF, MultiquadricRBF
 from continua.basis._basis import gauss_points
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import continua as ct
-from basis.members import FAMILIES
+from continua.basis import FAMILIES
 from nets import mlp, scrambled
 
 X = torch.linspace(-1, 1, 3 * 6).reshape(3, 6)

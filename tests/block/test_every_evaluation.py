@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import continua as ct
-from basis.members import FAMILIES
+from continua.basis import FAMILIES
 from continua.solve import SOLVERS
 
 STEPS = 4

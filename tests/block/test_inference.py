@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import continua as ct
-from basis.members import FAMILIES
+from continua.basis import FAMILIES
 from continua.field import Binding
 from nets import conv_unit, scrambled
 

@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils import prune
 
 import continua as ct
-from basis.members import FAMILIES
+from continua.basis import FAMILIES
 from continua.solve import SOLVERS
 from nets import conv_unit, mlp, scrambled
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import continua as ct
-from basis.members import FAMILIES
+from continua.basis import FAMILIES
 from nets import conv_unit, mlp, scrambled
 
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 import continua as ct
-from basis.members import FAMILIES
+from continua.basis import FAMILIES
 from nets import conv_unit, mlp, scrambled
 
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import continua as ct
-from basis.members import FAMILIES
-from continua.basis import Point, sample
+from continua.basis import FAMILIES, Point, sample
 from continua.field import Sampling, contract
 from continua.solve import SOLVERS, RungeKutta
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import continua as ct
-from basis.members import FAMILIES
+from continua.basis import FAMILIES
 
 SMOOTH = [
     ct.Fourier(1), ct.Fourier(5), ct.Legendre(8), ct.Chebyshev(12), ct.Polynomial(9),

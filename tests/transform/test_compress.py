@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import continua as ct
-from basis.members import FAMILIES
+from continua.basis import FAMILIES
 from nets import conv_unit, make_pair, mlp, scrambled
 
 families = st.sampled_from(sorted(FAMILIES))

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 import continua as ct
-from basis.members import FAMILIES
-from continua.basis import quadrature
+from continua.basis import FAMILIES, quadrature
 from nets import mlp, scrambled
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import continua as ct
-from basis.members import FAMILIES
+from continua.basis import FAMILIES
 from nets import conv_unit, make_pair, mlp, scrambled
 
 REFINABLE = [name for name in FAMILIES if not name.endswith("RBF")]

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import continua as ct
-from basis.members import FAMILIES
+from continua.basis import FAMILIES
 from continua.solve import SOLVERS, RungeKutta
 from nets import Net, conv_unit, make_pair, mlp, scrambled
 

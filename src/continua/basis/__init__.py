@@ -1,5 +1,7 @@
 """Functions of depth, and exact changes from one basis to another."""
 
+from continua._values import known
+
 from ._basis import Basis, Point, Side, sample
 from ._change import fit_coefficients, gram, interpolation, least_squares, projection, quadrature
 from ._fourier import Fourier
@@ -9,6 +11,7 @@ from ._radial import GaussianRBF, MultiquadricRBF
 from ._spline import BSpline
 
 __all__ = [
+    "FAMILIES",
     "BSpline",
     "Basis",
     "Chebyshev",
@@ -31,3 +34,6 @@ __all__ = [
     "quadrature",
     "sample",
 ]
+
+#: every family, by name
+FAMILIES = known(Basis)  # type: ignore[type-abstract]

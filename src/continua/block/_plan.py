@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import Self, cast
 
 import torch
-from torch import Tensor
 
 from continua.basis import Basis, Point, Side, least_squares, sample
 from continua.field import Expansion, Sampling
@@ -52,9 +49,13 @@ class Stretch:
         return Point(float((s - self._start) / self._width), side)
 
 
-@dataclass(frozen=True)
 class Plan:
     """A fixed grid: its stages, depths, and the bases there.
+
+    Args:
+        stages: every evaluation of a solve.
+        stretch: from depths to points of the bases.
+        expansion: of the field.
 
     Attributes:
         stages: every evaluation of a solve.
@@ -64,31 +65,41 @@ class Plan:
         inverses: for the bases of state, what turns values there into coefficients.
     """
 
-    stages: tuple[Stage, ...]
-    points: tuple[Point, ...]
-    depths: Tensor
-    samplings: dict[Basis, Sampling]
-    inverses: dict[Basis, Tensor]
-
-    @classmethod
-    def of(cls, stages: tuple[Stage, ...], stretch: Stretch, expansion: Expansion) -> Self:
-        """The plan in double precision."""
-        points = tuple(stretch.exactly(Fraction(stage.depth), stage.side) for stage in stages)
-        depths = torch.tensor(
+    def __init__(self, stages: tuple[Stage, ...], stretch: Stretch, expansion: Expansion):
+        self.stages = stages
+        self.points = tuple(stretch.exactly(Fraction(stage.depth), stage.side) for stage in stages)
+        self.depths = torch.tensor(
             [float(stage.depth) for stage in stages], dtype=torch.float64, device="cpu"
         )
-        samplings = {basis: Sampling.of(basis, points) for basis in expansion.bases.values()}
-        inverses = {
-            basis: least_squares(sample(basis, points), rcond=1e-7)
+        self.samplings = {
+            basis: Sampling.of(basis, self.points) for basis in expansion.bases.values()
+        }
+        self.inverses = {
+            basis: least_squares(sample(basis, self.points), rcond=1e-7)
             for basis in dict.fromkeys(expansion.state.values())
         }
-        return cls(stages, points, depths, samplings, inverses)
+        self._placed: dict[tuple[torch.dtype, torch.device], Plan] = {}
+
+    def placed(self, dtype: torch.dtype, device: torch.device) -> Plan:
+        """The plan in this precision and on this device; it is kept."""
+        made = self._placed.get((dtype, device))
+        if made is None:
+            made = object.__new__(Plan)
+            made.stages, made.points, made.depths = self.stages, self.points, self.depths
+            made.samplings = {b: s.placed(dtype, device) for b, s in self.samplings.items()}
+            made.inverses = {b: i.to(device) for b, i in self.inverses.items()}
+            if not torch.compiler.is_compiling():
+                self._placed[dtype, device] = made
+        return made
 
     def part(self, start: int, stop: int) -> Plan:
         """Some of its evaluations, for a solve that updates no state."""
-        samplings = {basis: s.part(start, stop) for basis, s in self.samplings.items()}
-        at = slice(start, stop)
-        return Plan(self.stages[at], self.points[at], self.depths[at], samplings, {})
+        made, at = object.__new__(Plan), slice(start, stop)
+        made.stages, made.points = self.stages[at], self.points[at]
+        made.depths = self.depths[at]
+        made.samplings = {b: s.part(start, stop) for b, s in self.samplings.items()}
+        made.inverses = {}
+        return made
 
     @property
     def heavy(self) -> bool:
@@ -96,27 +107,3 @@ class Plan:
         return len(self.points) > PART and any(
             s.rows is not None and len(s.rows) > PART for s in self.samplings.values()
         )
-
-    def tensors(
-        self, dtypes: Mapping[Basis, torch.dtype], reference: Tensor
-    ) -> dict[str, Tensor | None]:
-        """What the plan holds, named, in these precisions and on the device of a tensor."""
-        device = reference.device
-        dtype = reference.dtype if reference.is_floating_point() else torch.get_default_dtype()
-        held: dict[str, Tensor | None] = {"depths": self.depths.to(device, dtype)}
-        for i, (basis, sampling) in enumerate(self.samplings.items()):
-            placed = sampling.placed(dtypes[basis], device)
-            held |= {f"rows{i}": placed.rows, f"picks{i}": placed.picks}
-        for i, (basis, inverse) in enumerate(self.inverses.items()):
-            held[f"inverse{i}"] = inverse.to(device, dtypes[basis])
-        return held
-
-    def holding(self, tensors: Mapping[str, Tensor | None]) -> Plan:
-        """The same plan made of other tensors."""
-        held = cast(Mapping[str, Tensor], tensors)
-        samplings = {
-            basis: Sampling(held[f"rows{i}"], sampling.index, held[f"picks{i}"], sampling.steady)
-            for i, (basis, sampling) in enumerate(self.samplings.items())
-        }
-        inverses = {basis: held[f"inverse{i}"] for i, basis in enumerate(self.inverses)}
-        return Plan(self.stages, self.points, held["depths"], samplings, inverses)

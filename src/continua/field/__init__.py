@@ -1,7 +1,6 @@
 """Fields: any module as a function of depth."""
 
 from ._augment import InputLayer, ZeroAugment
-from ._binding import Binding, Frame, values_at
 from ._control import DataControl, DepthConcat, evaluated
 from ._expansion import (
     BasisChoice,
@@ -12,51 +11,56 @@ from ._expansion import (
     refuse_unsupported,
 )
 from ._field import Field, fields_of
+from ._given import GivenWeights
 from ._hyper import Hypernetwork
 from ._initial import Init
 from ._order import HigherOrder, SelectiveSecondOrder
-from ._path import Path
 from ._patterns import choose, listed
-from ._sampling import Sampling, autocasting, contract
+from ._run import FieldRun, StageWeights
+from ._sampling import Sampling, contract, values_at
+from ._signal import Signal
 from ._tensors import copied, put, real, tensor, tensor_names
-from ._turn import in_turn, turn
+from ._twin import Twin, Twins
 from ._warp import Warped
-from ._weights import GivenWeights
 
 __all__ = [
-    "BasisChoice",
-    "Binding",
-    "Constraint",
-    "DataControl",
-    "DepthConcat",
-    "Expansion",
+    # fields
     "Field",
-    "Frame",
-    "GivenWeights",
+    "DepthConcat",
+    "DataControl",
     "HigherOrder",
-    "Hypernetwork",
-    "Init",
-    "InputLayer",
-    "Path",
-    "Sampling",
     "SelectiveSecondOrder",
+    "Hypernetwork",
     "Warped",
-    "ZeroAugment",
-    "autocasting",
-    "choose",
-    "contract",
-    "copied",
-    "evaluated",
-    "expand",
+    "GivenWeights",
     "fields_of",
-    "in_turn",
-    "listed",
+    "evaluated",
+    # inputs
+    "Signal",
+    "ZeroAugment",
+    "InputLayer",
+    # modules whose tensors are functions of depth
+    "BasisChoice",
+    "Init",
+    "Expansion",
+    "Constraint",
+    "expand",
     "non_negative",
+    "refuse_unsupported",
+    # weights at depths
+    "Sampling",
+    "contract",
+    "values_at",
+    "FieldRun",
+    "StageWeights",
+    "Twin",
+    "Twins",
+    # tensors of a module, and choices by name
+    "copied",
     "put",
     "real",
-    "refuse_unsupported",
     "tensor",
     "tensor_names",
-    "turn",
-    "values_at",
+    "choose",
+    "listed",
 ]

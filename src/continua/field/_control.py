@@ -11,7 +11,7 @@ from torch.fx import Proxy
 from continua._errors import ArgumentError, ShapeError
 
 from ._field import Field
-from ._path import Path
+from ._signal import Signal
 
 How = Literal["concat", "add"]
 
@@ -86,7 +86,7 @@ class DataControl(Field):
 
     .. math:: \frac{dz}{ds} = f(z, x)
 
-    x is the control of the call, `block(z, control=x)`: a tensor, or a `Path` that varies with
+    x is the control of the call, `block(z, control=x)`: a tensor, or a `Signal` that varies with
     depth. Without one it is the state at the start. Gradients flow into it.
 
     Args:
@@ -120,10 +120,10 @@ class DataControl(Field):
         self.module, self.how, self.embed, self.dim = module, how, embed, dim
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        value: Any = x(s) if isinstance(x, Path) else x
+        value: Any = x(s) if isinstance(x, Signal) else x
         if not isinstance(value, Tensor | Proxy):
             raise ShapeError(
-                f"the control is a tensor or a Path, not {type(x).__name__}; use torch.as_tensor"
+                f"the control is a tensor or a Signal, not {type(x).__name__}; use torch.as_tensor"
             )
         channels(z, self.dim)
         if self.embed is not None:

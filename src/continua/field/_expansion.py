@@ -137,7 +137,7 @@ def refuse_unsupported(module: nn.Module) -> None:
             )
         if isinstance(child, torch.jit.ScriptModule):
             raise ModuleError(
-                f"{where} is a TorchScript module, whose weights cannot be exchanged; "
+                f"{where} is a TorchScript module, whose weights cannot vary with depth; "
                 "wrap the Python module"
             )
 

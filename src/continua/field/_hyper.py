@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ShapeError
 
-from ._tensors import tensor_names
-from ._weights import GivenWeights, called_with
+from ._given import GivenWeights
+from ._tensors import copied, tensor_names
 
 
 class Hypernetwork(GivenWeights):
@@ -22,8 +22,8 @@ class Hypernetwork(GivenWeights):
     be fitted onto a basis by `continua.fit_hypernetwork`, and compressed like the rest.
 
     Args:
-        module: f; its own parameters do not train. Where the last layer of the net has a bias,
-            they are added to it, so that training starts near them.
+        module: f; it is copied, and its own parameters are frozen. Where the last layer of the net
+            has a bias, they are added to it, so that training starts near them.
         net: g, from `[1]`, the depth, to as many numbers as f has.
 
     Example:
@@ -41,8 +41,7 @@ class Hypernetwork(GivenWeights):
         self._names = tuple(named)
         self._shapes = tuple(p.shape for p in named.values())
         self.count = sum(p.numel() for p in named.values())
-        # Outside the tree: a block would expand what is a parameter of the field.
-        self._module = (module,)
+        self.base = copied(module).requires_grad_(False)  # frozen, so that a block leaves it alone
         self._aliases = tensor_names(module)[1]
         self.net = net
         last = [layer for layer in net.modules() if isinstance(layer, nn.Linear)][-1:]
@@ -67,8 +66,7 @@ class Hypernetwork(GivenWeights):
     @property
     def module(self) -> nn.Module:
         """The module whose weights are given."""
-        return self._module[0]
+        return self.base
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        weights = self.weights(s)
-        return called_with(self.module, weights, self._aliases, s, z, x, *args, **kwargs)
+        return self._called(self.base, self._aliases, s, z, x, *args, **kwargs)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from continua.basis import Basis, Constant, Point, sample
+
+from ._expansion import Constraint
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,6 @@ class Sampling:
         rows = None if self.rows is None else self.rows.to(device, dtype)
         return Sampling(rows, self.index, self.picks.to(device), self.steady)
 
-    @functools.cached_property
-    def in_order(self) -> bool:
-        """Whether the evaluations pick coefficients one after another, from the first on."""
-        return self.rows is None and self.index == tuple(range(len(self.index)))
-
     def part(self, start: int, stop: int) -> Sampling:
         """The same at some of the evaluations, with no more rows than they need."""
         index = self.index[start:stop]
@@ -79,15 +76,32 @@ class Sampling:
             along = torch.stack([gradient.reshape(-1) for gradient in gradients])
             into.view(len(into), -1).addmm_(phi.T, along)
 
-    def distinct(self, stack: Tensor) -> tuple[Tensor, ...]:
-        """The tensor at each row, without a copy where an index does: R tensors of `[...]`."""
-        return (stack if self.rows is None else contract(self.rows, stack)).unbind(0)
 
-    def every(self, stack: Tensor) -> Tensor:
-        """The tensor at each evaluation, in memory of its own: `[E, ...]`."""
-        return (stack if self.rows is None else contract(self.rows, stack)).index_select(
-            0, self.picks
-        )
+def values_at(
+    bases: Mapping[str, Basis],
+    coefficients: Mapping[str, Tensor],
+    rows: Mapping[Basis, Tensor | None],
+    constraints: Mapping[str, Constraint] | None = None,
+) -> dict[str, Tensor]:
+    """Tensors that are functions of depth, at R depths: `[R, ...]` each.
+
+    Whoever needs weights or state at a depth gets them here.
+
+    Args:
+        bases: of the tensors, by name.
+        coefficients: of each, `[K, ...]`.
+        rows: the functions of each basis at the depths, `[R, K]`; None reads the coefficients
+            themselves.
+        constraints: for state that must stay valid wherever it is read, how to make it so.
+    """
+    values = {}
+    for name, basis in bases.items():
+        phi, value = rows[basis], coefficients[name]
+        if phi is not None:
+            value = contract(phi, value)
+        rule = constraints.get(name) if constraints else None
+        values[name] = value if rule is None else rule(value)
+    return values
 
 
 def contract(rows: Tensor, stack: Tensor) -> Tensor:
@@ -97,13 +111,13 @@ def contract(rows: Tensor, stack: Tensor) -> Tensor:
         # A stack of channels-last kernels stays one, or each convolution would convert again.
         inner = stack.permute(0, 1, 3, 4, 2)
         return contract(rows, inner.contiguous()).permute(0, 1, 4, 2, 3)
-    if autocasting(stack):
+    if _autocasting(stack):
         with torch.autocast(stack.device.type, enabled=False):
             return _product(rows, stack)
     return _product(rows, stack)
 
 
-def autocasting(x: Tensor) -> bool:
+def _autocasting(x: Tensor) -> bool:
     """Whether automatic mixed precision is on for the device of this tensor."""
     if x.is_cpu:  # asking for the name of a device takes longer than everything else here
         return torch.is_autocast_enabled("cpu")

@@ -10,12 +10,14 @@ from torch import Tensor, nn
 
 from continua._errors import ModuleError
 
+Registry = dict[str, Tensor | None]
 
-def slot(module: nn.Module, name: str) -> tuple[dict[str, Tensor | None], str]:
+
+def slot(module: nn.Module, name: str) -> tuple[Registry, str]:
     """The registry that holds a named parameter or buffer, and its key there.
 
-    Writing to the registry exchanges the tensor for the next call of the module, plain tensors
-    for parameters included: what `torch.func.functional_call` does, without its bookkeeping.
+    A tensor that is written to the registry is what the next call of the module reads, a plain
+    tensor in the place of a parameter included.
     """
     *path, key = name.split(".")
     owner: Any = module
@@ -26,7 +28,7 @@ def slot(module: nn.Module, name: str) -> tuple[dict[str, Tensor | None], str]:
     return (owner._parameters if key in owner._parameters else owner._buffers), key
 
 
-def held(registry: dict[str, Tensor | None], key: str) -> Tensor:
+def held(registry: Registry, key: str) -> Tensor:
     """The tensor in a slot."""
     value = registry.get(key)
     if value is None:

@@ -20,9 +20,9 @@ from continua.basis import (
 )
 
 from ._expansion import BasisChoice, expand
-from ._sampling import contract
+from ._given import GivenWeights
+from ._sampling import values_at
 from ._tensors import copied, put, real, tensor
-from ._weights import GivenWeights, called_with
 
 #: they break at the ends of [0, 1] even where they have a single cell, since they stop there
 PIECEWISE = (PiecewiseConstant, PiecewiseLinear, DiscontinuousLinear, BSpline)
@@ -95,11 +95,12 @@ class Warped(GivenWeights):
     def weights(self, s: Tensor) -> dict[str, Tensor]:
         """The weights that vary, at a depth, a scalar tensor."""
         at = self.dilation * s + self.shift
-        rows = {basis: basis(at).unsqueeze(0) for basis in dict.fromkeys(self._bases.values())}
-        return {
-            name: contract(rows[basis], tensor(self.expanded, name))[0]
-            for name, basis in self._bases.items()
+        rows: dict[Basis, Tensor | None] = {
+            basis: basis(at).unsqueeze(0) for basis in dict.fromkeys(self._bases.values())
         }
+        coefficients = {name: tensor(self.expanded, name) for name in self._bases}
+        found = values_at(self._bases, coefficients, rows)
+        return {name: value[0] for name, value in found.items()}
 
     @property
     def module(self) -> nn.Module:
@@ -124,8 +125,7 @@ class Warped(GivenWeights):
         return float(self.dilation.detach().abs().max())
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        weights = self.weights(s)
-        return called_with(self.expanded, weights, self._aliases, s, z, x, *args, **kwargs)
+        return self._called(self.expanded, self._aliases, s, z, x, *args, **kwargs)
 
     def extra_repr(self) -> str:
         """What stands in the repr."""

@@ -25,8 +25,8 @@ from continua._values import from_config
 from continua.basis import Basis
 from continua.block import ODEBlock
 from continua.field import listed, tensor
-from continua.gradient import Gradient, gradient_from_config
-from continua.solve import Solver, solver_from_config
+from continua.gradient import Gradient
+from continua.solve import Solver
 from continua.transform import RECIPE, blocks
 
 FORMAT = 1
@@ -225,9 +225,9 @@ def _decode(value: Any) -> Any:
         if "$basis" in value:
             return from_config(Basis, value["$basis"])
         if "$solver" in value:
-            return solver_from_config(value["$solver"])
+            return from_config(Solver, value["$solver"])
         if "$gradient" in value:
-            return gradient_from_config(value["$gradient"])
+            return from_config(Gradient, value["$gradient"])
         return {key: _decode(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_decode(item) for item in value]
@@ -263,8 +263,8 @@ def _match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> N
     for name, block in found.items():
         try:
             bases = {k: from_config(Basis, c) for k, c in configs[name]["bases"].items()}
-            solver = solver_from_config(configs[name]["solver"])
-            gradient = gradient_from_config(configs[name]["gradient"])
+            solver = from_config(Solver, configs[name]["solver"])
+            gradient = from_config(Gradient, configs[name]["gradient"])
             span = tuple(configs[name]["span"])
         except (KeyError, TypeError, AttributeError, ContinuaError) as error:
             raise FileError(f"{path}, block {name!r}: {error}") from error
@@ -276,7 +276,7 @@ def _match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> N
             key: (basis, tensor(block.field, key).new_zeros(basis.size, *_shape(block, key)))
             for key, basis in bases.items()
         }
-        block._rebase(stacks, solver)
+        block.rebase(stacks, solver)
         block.gradient = gradient
 
 

@@ -1,42 +1,47 @@
-"""Gradients: how a solve is differentiated."""
+"""Gradients: how a solve is differentiated; and `odeint`, a solve of any field."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from continua._errors import ArgumentError
-from continua.solve import solver_from_config
+from continua._values import known
 
 from ._adjoint import Adjoint
 from ._backprop import Backprop
 from ._checkpoint import Checkpoint
-from ._gradient import Gradient
+from ._checks import SaveAt, checked_gradient, checked_solver, checked_span
+from ._dependencies import dependencies
+from ._finite import has_values, tracing
+from ._function import CallableDynamics, cut, refusing, wanting
+from ._gradient import Gradient, autocast_on
+from ._odeint import odeint, solve
+from ._problem import Problem, RunningCost, real
 from ._reversible import Reversible
 
 __all__ = [
-    "GRADIENTS",
-    "Adjoint",
+    # gradients
     "Backprop",
     "Checkpoint",
-    "Gradient",
+    "Adjoint",
     "Reversible",
-    "gradient_from_config",
+    "Gradient",
+    "GRADIENTS",
+    # solves
+    "odeint",
+    "solve",
+    "Problem",
+    "RunningCost",
+    "SaveAt",
+    # for other dynamics
+    "CallableDynamics",
+    "autocast_on",
+    "checked_gradient",
+    "checked_solver",
+    "checked_span",
+    "cut",
+    "dependencies",
+    "has_values",
+    "real",
+    "refusing",
+    "tracing",
+    "wanting",
 ]
 
 #: every gradient, by name
-GRADIENTS: dict[str, type[Gradient]] = {
-    gradient.__name__: gradient for gradient in (Backprop, Checkpoint, Adjoint, Reversible)
-}
-
-
-def gradient_from_config(config: Mapping[str, Any]) -> Gradient:
-    """The gradient that `Gradient.config` described."""
-    arguments = dict(config)
-    name = arguments.pop("type", None)
-    if not isinstance(name, str) or name not in GRADIENTS:
-        raise ArgumentError(f"unknown gradient {name!r}; known are {', '.join(GRADIENTS)}")
-    if isinstance(arguments.get("solver"), Mapping):
-        arguments["solver"] = solver_from_config(arguments["solver"])
-    try:
-        return GRADIENTS[name](**arguments)
-    except TypeError as error:
-        raise ArgumentError(f"{name} cannot be made from {arguments}: {error}") from None
+GRADIENTS = known(Gradient)  # type: ignore[type-abstract]

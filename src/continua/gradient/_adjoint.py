@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError, SolveError
+from continua._values import value
 from continua.solve import (
     Dynamics,
     Evaluate,
     Pair,
     Reading,
+    Rerun,
     RungeKutta,
     Solver,
     Span,
@@ -33,6 +35,7 @@ from ._gradient import Gradient, Job, added, leaf, or_zero, vector_jacobian
 GRID = 1e-3
 
 
+@value
 class Adjoint(Gradient):
     r"""Solve the adjoint equation backward in depth: the gradient of the continuous solution.
 
@@ -57,10 +60,12 @@ class Adjoint(Gradient):
     spectral and stacked weights.
     """
 
-    def __init__(self, state: str = "interpolate", solver: RungeKutta | None = None):
-        if state not in ("interpolate", "backsolve"):
-            raise ArgumentError(f"state is 'interpolate' or 'backsolve', not {state!r}")
-        self.state, self.solver = state, solver
+    state: str = "interpolate"
+    solver: RungeKutta | None = None
+
+    def __post_init__(self) -> None:
+        if self.state not in ("interpolate", "backsolve"):
+            raise ArgumentError(f"state is 'interpolate' or 'backsolve', not {self.state!r}")
 
     def check(self, solver: Solver, dynamics: Dynamics) -> None:
         for used in (solver, self.solver or solver):
@@ -92,7 +97,7 @@ class _AdjointJob(Job):
         # What the quadrature may be off by: less than the solve itself.
         backward = self.options.solver or self.solver
         self.error = 1e-7
-        if isinstance(backward, Pair) and backward.steps is None:
+        if isinstance(backward, Pair) and backward.adaptive:
             self.error = 0.01 * backward.rtol
 
     def at_stages(self, solver: RungeKutta) -> bool:
@@ -118,11 +123,10 @@ class _AdjointJob(Job):
             self.stored = list(trajectory.final)
         return trajectory
 
-    def check_noise(self) -> None:
-        raise ArgumentError(
-            "the adjoint equation needs a field without noise such as dropout: use Checkpoint() "
-            "or Backprop(), or evaluation mode"
-        )
+    noise = (
+        "the adjoint equation needs a field without noise such as dropout: use Checkpoint() "
+        "or Backprop(), or evaluation mode"
+    )
 
     def _keep(self, step: Step) -> None:
         """Store the step as a polynomial: its start and the coefficients of theta, theta^2..."""
@@ -155,7 +159,7 @@ class _AdjointJob(Job):
             out.append(total + block[i])
         return tuple(out)
 
-    def backward(self, final: State, saved: list[State], stats: Stats) -> State:
+    def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
         forward = self.span[1] > self.span[0]
         self.starts = [start if forward else -start for start, _ in self.ends]
         solver: RungeKutta = self.options.solver or self.solver
@@ -167,7 +171,7 @@ class _AdjointJob(Job):
             low, high = sorted(self.span)
             events += [(b, None) for b in self.dynamics.breakpoints if low < b < high]
         events = sorted(events, key=lambda event: event[0], reverse=forward)
-        dynamics = _Backward(self, backsolve, self.at_stages(solver))
+        dynamics = _Backward(self, again, backsolve, self.at_stages(solver))
 
         # The forward solve has found out which steps this problem allows.
         known = self.trajectory.stats.step_sizes[-2:] if self.options.solver is None else []
@@ -176,7 +180,7 @@ class _AdjointJob(Job):
             if dynamics.at_stages:
                 _pull(step)
             else:
-                self._quadrature(step, dynamics, stats)
+                self._quadrature(step, dynamics, again, stats)
 
         for depth, gradient in [*events, (self.span[0], None)]:
             if depth != s:
@@ -199,12 +203,12 @@ class _AdjointJob(Job):
                 a = added(a, gradient)
         return a
 
-    def _quadrature(self, step: Step, dynamics: Dynamics, stats: Stats) -> None:
+    def _quadrature(self, step: Step, dynamics: Dynamics, again: Rerun, stats: Stats) -> None:
         """Add the integral of a df/dtheta over one backward step."""
         step.complete(dynamics, stats)
         x, w = self._gauss(step)
         nodes = [float(step.start) + step.h * v for v in x]
-        reading = self.dynamics.read([Stage(s, "right") for s in nodes])
+        reading = again.read([Stage(s, "right") for s in nodes])
         stats.evaluations += len(nodes)
         outputs, along = [], []
         states: list[Tensor] = []
@@ -252,12 +256,13 @@ def _channels_last(z: Tensor) -> bool:
 class _Backward(Dynamics):
     """The adjoint equation, with the state beside it when that is solved backward too."""
 
-    def __init__(self, job: _AdjointJob, backsolve: bool, at_stages: bool):
-        self.job, self.backsolve, self.at_stages = job, backsolve, at_stages
+    def __init__(self, job: _AdjointJob, again: Rerun, backsolve: bool, at_stages: bool):
+        self.job, self.again_at = job, again.read
+        self.backsolve, self.at_stages = backsolve, at_stages
         self.breakpoints, self.jumps = job.dynamics.breakpoints, job.dynamics.jumps
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
-        reading = self.job.dynamics.read(stages, leaves=self.at_stages)
+        reading = self.again_at(stages, self.at_stages)
         return [self._evaluate(reading, i, float(stage.depth)) for i, stage in enumerate(stages)]
 
     def _evaluate(self, reading: Reading, i: int, s: float) -> Evaluate:

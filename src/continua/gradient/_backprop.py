@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from continua._values import value
 from continua.solve import Dynamics, Solver, Span, State, Trajectory
 
-from ._gradient import Gradient
+from ._gradient import Gradient, follow
 
 
+@value
 class Backprop(Gradient):
     """Differentiate the solver's own operations: exact for the discrete solution.
 
@@ -19,5 +21,4 @@ class Backprop(Gradient):
     def solve(
         self, solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Sequence[float]
     ) -> Trajectory:
-        with dynamics:
-            return solver.integrate(dynamics, z, span, save_at)
+        return follow(solver, dynamics, z, span, save_at)

@@ -1,38 +1,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError
+from continua._values import value
 from continua.solve import (
     Dynamics,
+    Reading,
+    Rerun,
     RungeKutta,
+    Scaled,
     Solver,
     Span,
     State,
     Stats,
     Step,
     Trajectory,
-    combine,
-    further_stages,
     stages_between,
+    step,
 )
 
-from ._gradient import (
-    Gradient,
-    Job,
-    added,
-    leaf,
-    noise,
-    or_zero,
-    set_noise,
-    vector_jacobian,
-)
+from ._gradient import Gradient, Job, added, kept_rng, leaf, or_zero, rng_state, vector_jacobian
 
 
+@value
 class Checkpoint(Gradient):
     """Keep the states between steps and take each step again: exact, with less memory.
 
@@ -46,10 +42,11 @@ class Checkpoint(Gradient):
 
     discrete = True
 
-    def __init__(self, states: str = "all"):
-        if states not in ("all", "sqrt"):
-            raise ArgumentError(f"states is 'all' or 'sqrt', not {states!r}")
-        self.states = states
+    states: str = "all"
+
+    def __post_init__(self) -> None:
+        if self.states not in ("all", "sqrt"):
+            raise ArgumentError(f"states is 'all' or 'sqrt', not {self.states!r}")
 
     def check(self, solver: Solver, dynamics: Dynamics) -> None:
         if not isinstance(solver, RungeKutta):
@@ -71,37 +68,37 @@ class _CheckpointJob(Job):
 
     def forward(self, z: State) -> Trajectory:
         self.steps: list[Step] = []
-        self.noise: list[list[Tensor]] = []
-        kept: list[int] = []
-        now = noise(z) if self.dynamics.noisy else None
+        self.rng: list[list[Tensor]] = []
+        self.kept: list[int] = []
+        next_kept = 0
+        now = rng_state(z) if self.dynamics.noisy else None
 
-        def observe(step: Step) -> None:
-            nonlocal now
+        def observe(taken: Step) -> None:
+            nonlocal now, next_kept
             n = len(self.steps)
             # Triangular numbers: with N steps about sqrt(2 N) states, as far apart at most.
-            keep = self.states == "all" or n == kept_next[0]
-            if keep:
-                kept.append(n)
-                kept_next[0] += len(kept)
-                self.stored += step.z
-            self.steps.append(Step(step.tableau, step.start, step.end, (), (), [], step.fractions))
+            if self.states == "all" or n == next_kept:
+                self.kept.append(n)
+                next_kept += len(self.kept)
+                self.stored += taken.z
+            made = Step(taken.tableau, taken.start, taken.end, (), (), [], taken.fractions)
+            self.steps.append(made)
             if now is not None:
-                self.noise.append(now)
-                now = noise(z)
+                self.rng.append(now)
+                now = rng_state(z)
 
-        kept_next = [0]
-        self.kept = kept
         return self.solver.integrate(self.dynamics, z, self.span, self.save_at, observe)
 
-    def check_noise(self) -> None:
-        assert isinstance(self.solver, RungeKutta)
-        if self.solver.steps is None:
-            raise ArgumentError(
-                f"{self.solver!r} tries steps, so noise such as dropout cannot be drawn again as "
-                "it was: use Backprop(), a fixed grid with steps=, or evaluation mode"
-            )
+    @property
+    def noise(self) -> str | None:
+        if not self.solver.adaptive:
+            return None
+        return (
+            f"{self.solver!r} tries steps, so noise such as dropout cannot be drawn again as "
+            "it was: use Backprop(), a fixed grid with steps=, or evaluation mode"
+        )
 
-    def backward(self, final: State, saved: list[State], stats: Stats) -> State:
+    def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
         a = final
         ends = [*self.kept[1:], len(self.steps)]
         for i in reversed(range(len(self.kept))):
@@ -109,54 +106,44 @@ class _CheckpointJob(Job):
             states = [start]
             for n in range(self.kept[i], ends[i] - 1):
                 with torch.no_grad():
-                    states.append(self._again(n, states[-1], stats)[0])
+                    states.append(self._repeated(again, n, states[-1], stats)[0])
             for n in reversed(range(self.kept[i], ends[i])):
-                a = self._undo(n, states.pop(), a, saved, stats)
+                a = self._vjp(again, n, states.pop(), a, saved, stats)
         for state in saved:  # what is left was asked for at the very start
             a = added(a, state)
         return a
 
-    def _again(
-        self, n: int, z: State, stats: Stats, leaves: bool = False
-    ) -> tuple[State, list[State], Any]:
-        """Step n once more: its end, its stages, and the reading of the field."""
-        step = self.steps[n]
-        inner = any(x < 1 for x in step.fractions)
-        stages = stages_between(step.tableau, step.start, step.end)
-        stages = stages if inner and leaves else stages[: step.tableau.stages]
+    def _repeated(
+        self, again: Rerun, n: int, z: State, stats: Stats, leaves: bool = False
+    ) -> tuple[State, list[State], Reading]:
+        """Step n once more: its end, the slopes at its stages, and the reading of the field."""
+        made = self.steps[n]
+        stages = stages_between(made.tableau, made.start, made.end)
+        if not leaves or all(x >= 1 for x in made.fractions):
+            stages = stages[: made.tableau.stages]
         stats.evaluations += len(stages)
-        reading = self.dynamics.read(stages, leaves)
-        with _Noise(self.noise[n] if self.noise else None, z):
-            ks = further_stages(step.tableau, reading.evaluate, z, step.h, [])
-        end = combine(z, ks, [step.h * float(b) for b in step.tableau.b])
+        reading = again.read(stages, leaves)
+        same: AbstractContextManager[None] = nullcontext()
+        if self.rng:
+            same = kept_rng(z, self.rng[n])
+        ks: list[State] = []
+        with same:
+            end = step(Scaled(made.tableau, made.h), reading.evaluate, z, ks)
         return end, ks, reading
 
-    def _undo(self, n: int, z: State, a: State, saved: list[State], stats: Stats) -> State:
-        step = self.steps[n]
-        count = len(step.fractions)
+    def _vjp(
+        self, again: Rerun, n: int, z: State, a: State, saved: list[State], stats: Stats
+    ) -> State:
+        """The gradient of the state at the start of step n from that at its end."""
+        made = self.steps[n]
+        count = len(made.fractions)
         along, saved[len(saved) - count :] = saved[len(saved) - count :], []
         with torch.enable_grad():
             z = leaf(z)
-            end, ks, reading = self._again(n, z, stats, leaves=True)
-            again = Step(step.tableau, step.start, step.end, z, end, ks)
-            outputs = [end, *(end if x >= 1 else again.at(x) for x in step.fractions)]
+            end, ks, reading = self._repeated(again, n, z, stats, leaves=True)
+            whole = Step(made.tableau, made.start, made.end, z, end, ks)
+            outputs = [end, *(end if x >= 1 else whole.at(x) for x in made.fractions)]
         gradients = vector_jacobian(outputs, [*z, *reading.leaves], [a, *along])
         reading.pull(gradients[len(z) :])
         stats.steps += 1
         return or_zero(gradients[: len(z)], z)
-
-
-class _Noise:
-    """The generator as it was at the start of a step, and afterwards as it is now."""
-
-    def __init__(self, states: list[Tensor] | None, z: State):
-        self._states, self._z = states, z
-
-    def __enter__(self) -> None:
-        if self._states is not None:
-            self._now = noise(self._z)
-            set_noise(self._states, self._z)
-
-    def __exit__(self, *error: object) -> None:
-        if self._states is not None:
-            set_noise(self._now, self._z)

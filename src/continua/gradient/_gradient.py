@@ -10,12 +10,27 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from continua._errors import ArgumentError
-from continua.solve import Dynamics, Solver, Span, State, Stats, Trajectory
+from continua._values import Value
+from continua.solve import (
+    Dynamics,
+    Rerun,
+    Solver,
+    Span,
+    Stage,
+    State,
+    Stats,
+    Status,
+    Trajectory,
+    sides,
+)
+
+from ._finite import with_finite_end
 
 
-class Gradient(ABC):
+class Gradient(Value, ABC):
     """How a solve is differentiated. A gradient is a value, like a solver.
 
     Attributes:
@@ -23,6 +38,7 @@ class Gradient(ABC):
             whatever is differentiated by.
     """
 
+    remedy: ClassVar[str] = "assign another one, as in block.gradient = continua.Checkpoint()"
     discrete: ClassVar[bool] = False
 
     @abstractmethod
@@ -35,23 +51,22 @@ class Gradient(ABC):
         """Refuse what this gradient cannot do right."""
         return None
 
-    def config(self) -> dict[str, Any]:
-        """The kind and its arguments, ready for JSON; `gradient_from_config` is the inverse."""
-        arguments = {
-            name: value.config() if isinstance(value, Solver) else value
-            for name, value in vars(self).items()
-        }
-        return {"type": type(self).__name__} | arguments
 
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
+def follow(
+    solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Sequence[float]
+) -> Trajectory:
+    """Solve as the grad mode says; state is updated if the solve succeeds."""
+    with dynamics:
+        trajectory = solver.integrate(dynamics, z, span, save_at)
+        return committed(dynamics, trajectory, span)
 
-    def __hash__(self) -> int:
-        return hash((type(self), *vars(self).items()))
 
-    def __repr__(self) -> str:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({arguments})"
+def committed(dynamics: Dynamics, trajectory: Trajectory, span: Span) -> Trajectory:
+    """The trajectory, looked at; the field's state is updated if it is a success."""
+    trajectory = with_finite_end(trajectory, span[1])
+    if trajectory.status is Status.SUCCESS:
+        dynamics.commit()
+    return trajectory
 
 
 class Job(ABC):
@@ -76,39 +91,53 @@ class Job(ABC):
         """Solve, and fill `stored`."""
 
     @abstractmethod
-    def backward(self, final: State, saved: list[State], stats: Stats) -> State:
+    def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
         """The gradient of the initial state from those of the results."""
 
-    def check_noise(self) -> None:
-        """Refuse if a field that draws random numbers cannot be evaluated again."""
-        return None
+    @property
+    @abstractmethod
+    def noise(self) -> str | None:
+        """Why random numbers cannot be drawn again as they were; None if they can."""
 
     def run(self, z: State) -> Trajectory:
         """The trajectory, attached to the graph."""
         if not torch.is_grad_enabled():
-            with self.dynamics:
-                return self.solver.integrate(self.dynamics, z, self.span, self.save_at)
+            return follow(self.solver, self.dynamics, z, self.span, self.save_at)
         out = _Solve.apply(self, len(z), *z, *self.dynamics.tensors)  # type: ignore[no-untyped-call]
         n = len(z)
         states = [tuple(out[i : i + n]) for i in range(0, len(out), n)]
         made = self.trajectory
         return Trajectory(states[0], states[1:], made.stats, made.status, made.failure)
 
+    def check_noise(self, z: State) -> None:
+        """Refuse a field that draws random numbers which cannot be drawn again."""
+        reason = self.noise
+        if not self.dynamics.noisy:
+            reason = (
+                "the field draws random numbers in evaluation mode, which nothing has kept to "
+                "draw them again: use Backprop(), or training mode"
+            )
+        if reason is not None and self._draws(z):
+            raise ArgumentError(reason)
+
+    def _draws(self, z: State) -> bool:
+        """Whether an evaluation draws random numbers; another thread may have done so as well."""
+        start = Stage(self.span[0], sides(*self.span)[0])
+        with self.dynamics.again() as again, torch.no_grad(), kept_rng(z), _RandomOps() as seen:
+            again.read([start], leaves=False).evaluate[0](z)
+        return seen.random
+
 
 class _Solve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, job: Job, n: int, *inputs: Tensor) -> tuple[Tensor, ...]:
         z = tuple(x.detach() for x in inputs[:n])
-        before = noise(z)
+        before = rng_state(z)
         with job.dynamics:
-            job.trajectory = job.forward(z)
-            if any(not torch.equal(a, b) for a, b in zip(before, noise(z), strict=True)):
-                if not job.dynamics.noisy:
-                    raise ArgumentError(
-                        "the field draws random numbers in evaluation mode, which nothing has "
-                        "kept to draw them again: use Backprop(), or training mode"
-                    )
-                job.check_noise()
+            trajectory = job.forward(z)
+            if any(not torch.equal(a, b) for a, b in zip(before, rng_state(z), strict=True)):
+                job.check_noise(z)
+            job.trajectory = committed(job.dynamics, trajectory, job.span)
         ctx.job = job
         device = z[0].device.type
         ctx.autocast = (device, torch.get_autocast_dtype(device)) if autocast_on(device) else None
@@ -129,9 +158,9 @@ class _Solve(torch.autograd.Function):
         mixed: AbstractContextManager[object] = nullcontext()
         if ctx.autocast is not None:
             mixed = torch.autocast(ctx.autocast[0], dtype=ctx.autocast[1])
-        with mixed, job.dynamics.again():
-            first = job.backward(states[0], states[1:], stats)
-            gradients = job.dynamics.gradients()
+        with mixed, job.dynamics.again() as again:
+            first = job.backward(again, states[0], states[1:], stats)
+            gradients = again.gradients()
         job.stored = []
         return (None, None, *first, *gradients)
 
@@ -143,7 +172,17 @@ def autocast_on(device: str) -> bool:
     return torch.is_autocast_enabled(device)
 
 
-def noise(z: State) -> list[Tensor]:
+class _RandomOps(TorchDispatchMode):
+    """Notes whether an operation draws random numbers."""
+
+    random = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.random = self.random or torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **(kwargs or {}))
+
+
+def rng_state(z: State) -> list[Tensor]:
     """The states of the generators that a field on this device may draw from."""
     states = [torch.get_rng_state()]
     if z[0].is_cuda:
@@ -151,11 +190,29 @@ def noise(z: State) -> list[Tensor]:
     return states
 
 
-def set_noise(states: list[Tensor], z: State) -> None:
-    """Put the generators back into these states."""
-    torch.set_rng_state(states[0])
-    if z[0].is_cuda:
-        torch.cuda.set_rng_state(states[1], z[0].device)
+class kept_rng:  # noqa: N801
+    """Puts the generators back afterwards as they are now.
+
+    Args:
+        z: a state on the device of the field.
+        states: to set the generators to first.
+    """
+
+    def __init__(self, z: State, states: list[Tensor] | None = None):
+        self._z, self._states = z, states
+
+    def __enter__(self) -> None:
+        self._now = rng_state(self._z)
+        if self._states is not None:
+            self._set(self._states)
+
+    def __exit__(self, *error: object) -> None:
+        self._set(self._now)
+
+    def _set(self, states: list[Tensor]) -> None:
+        torch.set_rng_state(states[0])
+        if self._z[0].is_cuda:
+            torch.cuda.set_rng_state(states[1], self._z[0].device)
 
 
 def vector_jacobian(
@@ -171,8 +228,13 @@ def vector_jacobian(
     wanted = [x for x in inputs if x.requires_grad]
     if not pairs or not wanted:
         return [None] * len(inputs)
+    # The graph of a tensor that the field closes over is needed by the next evaluation too.
     found = torch.autograd.grad(
-        [out for out, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True
+        [out for out, _ in pairs],
+        wanted,
+        [g for _, g in pairs],
+        allow_unused=True,
+        retain_graph=True,
     )
     remaining = iter(found)
     return [next(remaining) if x.requires_grad else None for x in inputs]

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from torch import nn
 
 from continua._errors import ArgumentError
 from continua.block import ODEBlock
-from continua.gradient import Gradient
-from continua.solve import Dynamics, Solver, Span, State, Stats, Trajectory
+from continua.solve import Stats
 
 
 class Evaluations:
@@ -24,6 +20,10 @@ class Evaluations:
 
     def __init__(self) -> None:
         self._seen: list[Stats] = []
+
+    def add(self, stats: Stats) -> None:
+        """Count what a solve costs."""
+        self._seen.append(stats)
 
     @property
     def forward(self) -> int:
@@ -72,52 +72,10 @@ def count_evaluations(model: nn.Module) -> Iterator[Evaluations]:
         raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
     count = Evaluations()
     found = [m for m in model.modules() if isinstance(m, ODEBlock)]
-    before = [block.gradient for block in found]
-    during = [_observed(gradient, count) for gradient in before]
-    for block, gradient in zip(found, during, strict=True):
-        block.gradient = gradient
+    for block in found:
+        block.recorders.append(count.add)
     try:
         yield count
     finally:
-        for block, own, gradient in zip(found, before, during, strict=True):
-            if block.gradient is gradient:  # one that was assigned meanwhile stays
-                block.gradient = own
-
-
-def _observed(gradient: Gradient, count: Evaluations) -> Gradient:
-    """The same gradient, which tells a counter what its solves cost.
-
-    Every solve of a block goes through its gradient, also those that other modules make with the
-    gradient of a block they hold.
-    """
-    kind = _observing(type(gradient))
-    made: Any = kind.__new__(kind)
-    vars(made).update(vars(gradient))
-    made._watch = (gradient, count)
-    return made  # type: ignore[no-any-return]
-
-
-@functools.cache
-def _observing(kind: type[Gradient]) -> type[Gradient]:
-    """A gradient of this kind, and of its name: a model that is saved meanwhile is as before."""
-
-    def solve(
-        self: Any,
-        solver: Solver,
-        dynamics: Dynamics,
-        z: State,
-        span: Span,
-        save_at: Sequence[float],
-    ) -> Trajectory:
-        own, count = self._watch
-        trajectory: Trajectory = own.solve(solver, dynamics, z, span, save_at)
-        count._seen.append(trajectory.stats)
-        return trajectory
-
-    def copied(self: Any, memo: dict[int, Any]) -> Gradient:
-        own: Gradient = copy.deepcopy(self._watch[0], memo)
-        return own
-
-    # A slot keeps the counter out of `vars`, which are the arguments of a gradient.
-    body = {"__slots__": ("_watch",), "solve": solve, "__deepcopy__": copied}
-    return type(kind.__name__, (kind,), body)
+        for block in found:
+            block.recorders.remove(count.add)

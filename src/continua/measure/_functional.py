@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError
 from continua.block import ODEBlock
+from continua.field import copied
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ def functional_gradient(
         raise ArgumentError(
             f"the depths {depths[0]:g} to {depths[-1]:g} leave the span {block.span}"
         )
+    block = copied(block)  # a solve in training mode updates statistics
     states: dict[float, Tensor] = {}
     total = x.new_zeros(())
     with torch.enable_grad():
@@ -92,22 +93,11 @@ def functional_gradient(
     found: dict[str, list[Tensor]] = {}
     for depth, a in zip(states, adjoints, strict=True):
         if depth in depths:
-            for name, gradient in _at(block, x, states[depth].detach(), a, depth).items():
+            z = states[depth].detach()
+            along = torch.zeros_like(z) if a is None else a
+            for name, gradient in block.weight_vjp(depth, z, along, control=x).items():
                 found.setdefault(name, []).extend([gradient] * depths.count(depth))
     return FunctionalGradient(
         torch.tensor(depths, dtype=torch.float64, device="cpu"),
         {name: torch.stack(values) for name, values in found.items()},
     )
-
-
-def _at(block: ODEBlock, x: Any, z: Tensor, a: Tensor | None, depth: float) -> dict[str, Tensor]:
-    """A df/dtheta at one depth, by parameter."""
-    leaves, f = block._field_at(x, depth)
-    with torch.enable_grad():
-        out = f(z)
-    along = torch.zeros_like(z) if a is None else a
-    gradients = torch.autograd.grad(out, list(leaves.values()), along, allow_unused=True)
-    return {
-        name: torch.zeros_like(leaf) if g is None else g
-        for (name, leaf), g in zip(leaves.items(), gradients, strict=True)
-    }

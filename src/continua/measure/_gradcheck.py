@@ -192,9 +192,9 @@ class _Differences:
     ):
         fine = copied(block)
         fine.gradient = Backprop()
-        if isinstance(fine.solver, Pair) and fine.solver.steps is None:
+        if isinstance(fine.solver, Pair) and fine.solver.adaptive:
             # A solve that chooses its steps by loose tolerances is not smooth enough to difference.
-            fine._rebase({}, type(fine.solver)(rtol=1e-11, atol=1e-11))
+            fine.solver = type(fine.solver)(rtol=1e-11, atol=1e-11)
         generator = torch.Generator().manual_seed(0)
         inputs = _inputs(fine, x)
         self.directions = [

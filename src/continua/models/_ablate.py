@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ShapeError
 from continua.block import ODEBlock
-from continua.field import copied
+from continua.field import copied, evaluated
+from continua.solve import sides
 
 from ._depth import AdaptiveDepth
 from ._jumps import Jumps
@@ -162,8 +164,9 @@ def local_exponents(block: ODEBlock, x: Tensor, s: Sequence[float]) -> Tensor:
     states = block.solve(x, save_at=list(s)).z  # [S, B, D]
     out = []
     for depth, z in zip(s, states, strict=True):
-        _, f = block._field_at(x, float(depth))
-        jacobian = _jacobian(f, z)
+        module = block.at(float(depth), sides(*block.span)[int(depth == block.span[1])])
+        at = torch.tensor(float(depth), dtype=x.dtype, device=x.device)
+        jacobian = _jacobian(partial(evaluated, module, at, x=x), z)
         out.append(torch.linalg.eigvalsh((jacobian + jacobian.mT) / 2)[:, -1])
     return torch.stack(out)
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 from torch.nn.functional import softplus
 from torch.nn.modules.batchnorm import _NormBase
 
 from continua._errors import ArgumentError, ModuleError, ShapeError, SolveError
-from continua.basis import Constant
+from continua.basis import Basis, Constant
 from continua.block import ODEBlock
-from continua.field import Field, Path, contract, evaluated, fields_of, tensor, turn
+from continua.field import Field, Signal, Twin, evaluated, fields_of, tensor, values_at
+from continua.gradient import CallableDynamics, Problem, solve
 from continua.solve import Solution
 
 Positive = Literal["softplus", "exp", "absolute"]
@@ -115,19 +115,15 @@ class AdaptiveDepth(nn.Module):
         control: Any = None,
     ) -> Solution:
         """The trajectory; depths to save are shares of each sample's own depth, from 0 to 1."""
-        with turn(self.block.field).lock:  # every evaluation lends weights to that field
-            return self._solve(x, save_at, control)
-
-    def _solve(self, x: Tensor, save_at: Sequence[float] | None, control: Any) -> Solution:
         block = self.block
         if block.expansion.state and block.field.training:
             raise ModuleError(
                 "batch norm in training mode mixes samples that stand at different depths: put "
                 "block.field in evaluation mode, or use another norm"
             )
-        if isinstance(control, Path):
+        if isinstance(control, Signal):
             raise ArgumentError(
-                "a Path cannot control samples that stand at different depths; give "
+                "a Signal cannot control samples that stand at different depths; give "
                 "AdaptiveDepth a tensor as its control"
             )
         depths = self.depths(x)
@@ -143,125 +139,112 @@ class AdaptiveDepth(nn.Module):
                 "statistics, so none reaches depth_net: make the block with "
                 "state_basis=continua.Constant()"
             )
-        names = [*block.expansion.weights, *block.expansion.state]
+        names = tuple(block.expansion.bases)
         stacks = [tensor(block.field, name) for name in names]
         deepest = float(depths.detach().max()) if len(depths) else 0.0
-        field = _PerSample(block, names, deepest)
-        inner = ODEBlock(field, Constant(), block.solver, block.gradient)
-        seen = x if control is None else control
-        return inner.solve(x, depths, *stacks, save_at=save_at, control=seen)
+        f = _PerSample(block, names)
+        args = (depths, x if control is None else control, *stacks)
+        dynamics = _Depths(f, Problem.of(x, None, None, (0.0, 1.0)), args, [], x)
+        dynamics.deepest = deepest
+        if block.solver.adaptive and block.gradient.discrete and torch.is_grad_enabled():
+            dynamics.frequency = dynamics.fastest()
+        solution = solve(
+            dynamics, dynamics.problem, (0.0, 1.0), block.solver, block.gradient, save_at, True
+        )
+        block.record(solution.stats)
+        return solution
 
     def extra_repr(self) -> str:
         """What stands in the repr."""
         return f"positive={self.positive!r}"
 
 
-class _PerSample(Field):
-    """The field of a block at a depth of its own for every sample; it has no parameters.
+class _PerSample:
+    """The field of a block at a depth of its own for every sample.
 
     Args:
         block: whose field it is.
-        names: of the weights and the state, in the order in which their stacks are given.
-        deepest: how far the deepest sample goes, for which depth runs fastest.
+        names: of the weights and the state, in the order in which their coefficients are given.
     """
 
-    def __init__(self, block: ODEBlock, names: Sequence[str], deepest: float):
-        super().__init__()
-        self._deepest, self._width = deepest, abs(block.span[1] - block.span[0])
-        self._modes = _modes(block)
-        self._hidden = _Hidden(block, tuple(names))
-        bases = block.expansion.bases
+    def __init__(self, block: ODEBlock, names: tuple[str, ...]):
+        self.block, self._names = block, names
+        self._modes = [module.training for module in block.field.modules()]
+        bases = block.expansion.bases.values()
         self._varies = isinstance(block.field, Field) or any(
-            not isinstance(bases[name], Constant) for name in names
+            not isinstance(basis, Constant) for basis in bases
         )
 
-    @property
-    def depth_frequency(self) -> float:
-        weights = self._hidden.block.expansion.weights.items()
-        module = self._hidden.block.field
-        trained = [basis for name, basis in weights if tensor(module, name).requires_grad]
-        own = max((field.depth_frequency for field in fields_of(module)), default=0.0)
-        fastest = max((basis.frequency for basis in trained), default=0.0)
-        return self._deepest * (fastest / self._width + own)
-
-    def points_on(self, width: float, error: float) -> int:
-        reach = self._deepest * width
-        bases = self._hidden.block.expansion.weights.values()
-        fields = fields_of(self._hidden.block.field)
-        own = max((field.points_on(reach, error) for field in fields), default=1)
-        # Products of functions of depth: their degrees add.
-        return own - 1 + max((b.points_on(reach / self._width, error) for b in bases), default=1)
-
-    def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        with turn(self._hidden.block.field).lock:
-            return self._slope(s, z, x, *args)
-
-    def _slope(self, s: Tensor, z: Tensor, x: Any, *args: Any) -> Tensor:
-        depth: Tensor = args[0]
-        stacks = args[1:]
-        block, names = self._hidden.block, self._hidden.names
-        if self._modes != _modes(block):
+    def __call__(self, s: Tensor, z: Tensor, depth: Tensor, x: Any, *stacks: Tensor) -> Tensor:
+        block = self.block
+        if self._modes != [module.training for module in block.field.modules()]:
             raise SolveError(
                 "training mode of the field changed between the forward pass and the backward "
                 "pass that evaluates it again; call backward first"
             )
-        low, high = sorted(block.span)
-        slope: Tensor
+        at = block.span[0] + depth * s * (1 if block.span[1] > block.span[0] else -1)  # [B]
+        twin = block.twins.take(block.field, block.expansion)
+        try:
+            slope = self._slope(twin, at, z, x, dict(zip(self._names, stacks, strict=True)))
+        finally:
+            block.twins.give_back(twin)
+        return slope * depth.reshape(-1, *[1] * (z.dim() - 1))
+
+    def _slope(
+        self, twin: Twin, at: Tensor, z: Tensor, x: Any, coefficients: dict[str, Tensor]
+    ) -> Tensor:
+        expansion = self.block.expansion
         if not self._varies:
-            weights = {name: stack[0] for name, stack in zip(names, stacks, strict=True)}
-            slope = functional_call(block.field, weights, (z,))
-        else:
-            at = block.span[0] + depth * s * (1 if block.span[1] > block.span[0] else -1)  # [B]
-            place = (at - low) / (high - low)
-            each = {}
-            for name, stack in zip(names, stacks, strict=True):
-                basis = block.expansion.bases[name]
-                if isinstance(basis, Constant):  # no function of the depth, which may be learned
-                    value = stack.expand(len(z), *stack.shape[1:])
-                else:
-                    value = contract(basis(place), stack)  # [B, K] by [K, ...]
-                rule = block.expansion.constraints.get(name)
-                each[name] = value if rule is None else rule(value)
+            twin.put({name: stack[0] for name, stack in coefficients.items()})
+            out: Tensor = twin.module(z)
+            return out
+        low, high = sorted(self.block.span)
+        place = (at - low) / (high - low)
+        ones = torch.ones(len(z), 1, dtype=place.dtype, device=place.device)
+        rows: dict[Basis, Tensor | None] = {
+            basis: ones if isinstance(basis, Constant) else basis(place)  # [B, K]
+            for basis in set(expansion.bases.values())
+        }
+        each = values_at(expansion.bases, coefficients, rows, expansion.constraints)
 
-            def one(weights: dict[str, Tensor], depth: Tensor, z: Tensor, x: Tensor) -> Tensor:
-                given = _Call(block.field)
-                out: Tensor = functional_call(
-                    given,
-                    {f"module.{name}": value for name, value in weights.items()},
-                    (depth, z.unsqueeze(0), x.unsqueeze(0)),
-                )
-                return out[0]
+        def one(weights: dict[str, Tensor], depth: Tensor, z: Tensor, x: Any) -> Tensor:
+            twin.put(weights)
+            return evaluated(twin.module, depth, z.unsqueeze(0), x.unsqueeze(0))[0]
 
-            slope = vmap(one, randomness="different")(each, at, z, x)
-        shape = (-1, *[1] * (z.dim() - 1))
-        return slope * depth.reshape(shape)
+        slopes: Tensor = vmap(one, randomness="different")(each, at, z, x)
+        return slopes
 
 
-@dataclass(frozen=True)
-class _Hidden:
-    """A block outside the module tree, the same one in every copy.
+class _Depths(CallableDynamics):
+    """The same as dynamics that know how fast the weights vary.
 
-    Its stacks come as arguments, so that every gradient method hands theirs back.
+    Attributes:
+        deepest: how far the deepest sample goes, for which depth runs fastest.
     """
 
-    block: ODEBlock
-    names: tuple[str, ...]
+    deepest = 0.0
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Hidden:
-        return self
+    def fastest(self) -> float:
+        """How fast the weights vary, in radians per share of the depth."""
+        block = self._block
+        trained = [
+            basis
+            for name, basis in block.expansion.weights.items()
+            if tensor(block.field, name).requires_grad
+        ]
+        own = max((field.depth_frequency for field in fields_of(block.field)), default=0.0)
+        fastest = max((basis.frequency for basis in trained), default=0.0)
+        return self.deepest * (fastest / abs(block.span[1] - block.span[0]) + own)
 
+    def points(self, width: float, error: float) -> int:
+        block, reach = self._block, self.deepest * abs(width)
+        share = reach / abs(block.span[1] - block.span[0])
+        own = max((f.points_on(reach, error) for f in fields_of(block.field)), default=1)
+        bases = block.expansion.weights.values()
+        # Products of functions of depth: their degrees add.
+        return own - 1 + max((b.points_on(share, error) for b in bases), default=1)
 
-def _modes(block: ODEBlock) -> tuple[bool, ...]:
-    """Which parts of the field are training."""
-    return tuple(module.training for module in block.field.modules())
-
-
-class _Call(nn.Module):
-    """A module or field called the same way."""
-
-    def __init__(self, module: nn.Module):
-        super().__init__()
-        self.module = module
-
-    def forward(self, s: Tensor, z: Tensor, x: Any) -> Tensor:
-        return evaluated(self.module, s, z, x)
+    @property
+    def _block(self) -> ODEBlock:
+        assert isinstance(self.f, _PerSample)
+        return self.f.block

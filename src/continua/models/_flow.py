@@ -149,9 +149,8 @@ class ContinuousFlow(nn.Module):
                     f"{len(context)} contexts need a prior of batch shape [{len(context)}] or [], "
                     f"not {list(prior.batch_shape)}"
                 )
-            drawn = prior.rsample(shape)  # [*shape, D], or [*shape, B, D] of a batch of priors
-            if not prior.batch_shape:
-                drawn = prior.rsample((*shape, len(context)))
+            # [*shape, B, D]; a batch of priors draws one sample for each context by itself.
+            drawn = prior.rsample(shape if prior.batch_shape else Size((*shape, len(context))))
             flat = drawn.reshape(-1, drawn.shape[-1])
             seen = context.expand(*shape, *context.shape).reshape(len(flat), *context.shape[1:])
         else:
@@ -164,10 +163,8 @@ class ContinuousFlow(nn.Module):
             return drawn
         if self.context == "sample":
             return self._carried(flat)[0].reshape(drawn.shape)
-        zeros = flat.new_zeros(len(flat))
-        args = (self._noise(flat),) if self.trace == "hutchinson" else ()
-        solution = self.block.solve((flat, zeros), *args, span=(1.0, 0.0), control=seen)
-        out: Tensor = solution.final[0].reshape(drawn.shape)
+        solution = self.block.solve(flat, span=(1.0, 0.0), control=seen)
+        out: Tensor = solution.final.reshape(drawn.shape)
         return out
 
     @torch.no_grad()
@@ -298,7 +295,7 @@ class ContinuousFlow(nn.Module):
 
 
 class _Divergence(Field):
-    """The field on (z, log-density), with the trace of its derivative."""
+    """The field on (z, log-density), with the trace of its derivative; or on z alone."""
 
     reads_depth = False
 
@@ -307,6 +304,8 @@ class _Divergence(Field):
         self.field, self.trace = field, trace
 
     def forward(self, s: Tensor, z: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(z, Tensor):
+            return _checked(self.field, s, z, x)
         state: Tensor = z[0]
         wanted = torch.is_grad_enabled()
         with torch.enable_grad():

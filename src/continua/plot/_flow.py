@@ -14,7 +14,7 @@ from torch import Tensor
 
 from continua._errors import ArgumentError, ShapeError
 from continua.block import ODEBlock
-from continua.field import Path, copied, evaluated
+from continua.field import Signal, copied, evaluated
 from continua.solve import sides
 
 from ._depth import checked
@@ -270,9 +270,9 @@ def repeated(control: Any, i: int, samples: int, count: int) -> Any:
     """The control of one sample, for many states."""
     if isinstance(control, Tensor) and control.dim() and len(control) == samples:
         return control[i : i + 1].expand(count, *control.shape[1:])
-    if isinstance(control, Path) and control.values.dim() > 1:
+    if isinstance(control, Signal) and control.values.dim() > 1:
         values = control.values[:, i : i + 1]
-        return Path(control.s, values.expand(-1, count, *values.shape[2:]), control.kind)
+        return Signal(control.s, values.expand(-1, count, *values.shape[2:]), control.kind)
     return control
 
 

@@ -1,9 +1,6 @@
 """Solvers: how a trajectory is computed."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from continua._errors import ArgumentError
+from continua._values import known
 
 from ._bosh3 import Bosh3
 from ._dopri5 import Dopri5
@@ -13,8 +10,8 @@ from ._dynamics import (
     Dynamics,
     Evaluate,
     Function,
-    Map,
     Reading,
+    Rerun,
     Side,
     Span,
     Stage,
@@ -24,88 +21,71 @@ from ._dynamics import (
 )
 from ._euler import Euler
 from ._heun import Heun
+from ._leapfrog import AsynchronousLeapfrog
 from ._midpoint import Midpoint
 from ._pair import Pair
-from ._reversible import AsynchronousLeapfrog, Probe, ReversibleHeun, ReversibleSolver, Undone
+from ._reversible import Linearized, ReverseState, ReversibleSolver
+from ._reversible_heun import ReversibleHeun
 from ._rk4 import RK4
 from ._rk38 import RK38
-from ._runge_kutta import RungeKutta, Solver
+from ._runge_kutta import RungeKutta
 from ._solution import Failure, Solution, Stats, Status, Trajectory
-from ._step import Observer, Step, further_stages, sides, stages_between
+from ._solver import Solver
+from ._step import Observer, Scaled, Step, sides, stages_between, step
 from ._tableau import Tableau
 from ._tsit5 import Tsit5
 
 __all__ = [
-    "PART",
-    "AsynchronousLeapfrog",
+    # solvers on a fixed grid
+    "Euler",
+    "Midpoint",
+    "Heun",
+    "RK4",
+    "RK38",
+    # adaptive solvers
     "Bosh3",
     "Dopri5",
+    "Tsit5",
     "Dopri8",
-    "Dynamics",
-    "Euler",
-    "Evaluate",
-    "Failure",
-    "Function",
-    "Heun",
-    "Map",
-    "Midpoint",
-    "Observer",
-    "Pair",
-    "Probe",
-    "RK38",
-    "RK4",
-    "Reading",
+    # reversible solvers
     "ReversibleHeun",
-    "ReversibleSolver",
-    "RungeKutta",
-    "SOLVERS",
-    "Side",
-    "Solution",
+    "AsynchronousLeapfrog",
+    # what they are made of
     "Solver",
-    "Span",
+    "RungeKutta",
+    "Pair",
+    "ReversibleSolver",
+    "Tableau",
+    "SOLVERS",
+    # what they integrate
+    "Dynamics",
+    "Function",
+    "Reading",
+    "Rerun",
+    "Evaluate",
     "Stage",
+    "Side",
+    "Span",
     "State",
+    "PART",
+    "in_parts",
+    # what they give back
+    "Solution",
+    "Trajectory",
     "Stats",
     "Status",
+    "Failure",
+    # one step
     "Step",
-    "Tableau",
-    "Trajectory",
-    "Tsit5",
-    "Undone",
+    "Scaled",
+    "Observer",
+    "Linearized",
+    "ReverseState",
     "combine",
-    "further_stages",
-    "in_parts",
     "sides",
-    "solver_from_config",
     "stages_between",
+    "step",
 ]
 
 #: every solver, by name
-SOLVERS: dict[str, type[Solver]] = {
-    solver.__name__: solver
-    for solver in (
-        Euler,
-        Midpoint,
-        Heun,
-        RK4,
-        RK38,
-        Bosh3,
-        Dopri5,
-        Tsit5,
-        Dopri8,
-        ReversibleHeun,
-        AsynchronousLeapfrog,
-    )
-}
-
-
-def solver_from_config(config: Mapping[str, Any]) -> Solver:
-    """The solver that `Solver.config` described."""
-    arguments = dict(config)
-    name = arguments.pop("type", None)
-    if not isinstance(name, str) or name not in SOLVERS:
-        raise ArgumentError(f"unknown solver {name!r}; known are {', '.join(SOLVERS)}")
-    try:
-        return SOLVERS[name](**arguments)
-    except TypeError as error:
-        raise ArgumentError(f"{name} cannot be made from {arguments}: {error}") from None
+SOLVERS = known(Solver)  # type: ignore[type-abstract]

@@ -1,7 +1,10 @@
+from continua._values import value
+
 from ._pair import Pair
 from ._tableau import Tableau
 
 
+@value
 class Bosh3(Pair):
     """The pair of Bogacki and Shampine, orders 3 and 2: for loose tolerances."""
 

@@ -1,7 +1,10 @@
+from continua._values import value
+
 from ._pair import Pair
 from ._tableau import Tableau
 
 
+@value
 class Dopri5(Pair):
     """The pair of Dormand and Prince, orders 5 and 4: the usual choice."""
 

@@ -1,7 +1,10 @@
+from continua._values import value
+
 from ._pair import Pair
 from ._tableau import Tableau
 
 
+@value
 class Dopri8(Pair):
     """The method of Dormand and Prince of order 8 with error estimates of orders 5 and 3.
 

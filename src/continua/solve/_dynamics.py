@@ -14,7 +14,6 @@ from torch import Tensor
 
 State = tuple[Tensor, ...]
 Evaluate = Callable[[State], State]
-Map = Callable[[Tensor], Tensor]
 Span = tuple[float, float]
 Side = Literal["left", "right"]
 Terms = list[tuple[int, float]]
@@ -58,7 +57,7 @@ class Dynamics(ABC):
         frequency: how fast the field varies with depth itself, in radians, where the steps are to
             be differentiated by what it varies with.
         varies: whether the field has functions of depth that vary between its breakpoints.
-        driven: whether the field reads the depth itself, in a way that nobody knows beforehand.
+        driven: whether the field reads the depth itself, in a way that is not known beforehand.
         noisy: whether two evaluations may differ, as with dropout.
         stateful: whether an evaluation depends on the batch as a whole or changes state, as
             batch norm does in training.
@@ -78,7 +77,11 @@ class Dynamics(ABC):
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Leave everything as it was; state of the field is updated unless something failed."""
+        """Release what `__enter__` took."""
+        return None
+
+    def commit(self) -> None:
+        """Update the state of the field by the accepted evaluations of a solve that succeeded."""
         return None
 
     @abstractmethod
@@ -89,13 +92,6 @@ class Dynamics(ABC):
         """The field at all stages of the solver's fixed grid, which may be known already."""
         every = stages()
         return in_parts(len(every), lambda start, stop: self.at(every[start:stop]))
-
-    def maps(self) -> Sequence[Map] | None:
-        """The field on the solver's grid as maps of a tensor; None where it is not that simple.
-
-        They hold until the field is asked for something else.
-        """
-        return None
 
     def points(self, width: float, error: float) -> int:
         """How many Gauss points integrate the field's own dependence on depth over this width.
@@ -110,24 +106,29 @@ class Dynamics(ABC):
         """The evaluations of the last `at` were part of the solution, not of a rejected step."""
         return None
 
+    def again(self) -> contextlib.AbstractContextManager[Rerun]:
+        """Make the field ready to be evaluated once more, for a backward pass."""
+        raise NotImplementedError
+
+
+class Rerun(ABC):
+    """A field that a backward pass evaluates again, with the weights and state of the first time.
+
+    The state of the field is not updated.
+    """
+
+    @abstractmethod
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
         """The field at each stage with leaves in place of its tensors.
-
-        This is for gradients that evaluate the field again: state of the field is not updated.
 
         Args:
             stages: where to read it.
             leaves: whether gradients for the tensors are wanted.
         """
-        raise NotImplementedError
 
-    def again(self) -> contextlib.AbstractContextManager[object]:
-        """Make the field ready to be read once more, for a backward pass."""
-        return contextlib.nullcontext()
-
+    @abstractmethod
     def gradients(self) -> Sequence[Tensor | None]:
-        """What `Reading.pull` has gathered for each of `tensors`."""
-        raise NotImplementedError
+        """What `Reading.pull` has gathered for each of `Dynamics.tensors`."""
 
 
 def in_parts(count: int, read: Callable[[int, int], Sequence[Evaluate]]) -> Sequence[Evaluate]:
@@ -155,7 +156,7 @@ def in_parts(count: int, read: Callable[[int, int], Sequence[Evaluate]]) -> Sequ
 
 
 class Function(Dynamics):
-    """Dynamics given by a plain function f(s, z) of a single tensor.
+    """Dynamics given by a plain function f(s, z) of a single tensor, without parameters.
 
     Args:
         f: the field.
@@ -173,20 +174,27 @@ class Function(Dynamics):
         return [evaluate(float(stage.depth)) for stage in stages]
 
 
-def combine(z: State, ks: Sequence[State], weights: Sequence[float]) -> State:
-    """Z + Σ w_i k_i; only the first sum allocates, and no sum is needed by a backward pass."""
-    terms = nonzero(weights[: len(ks)])
-    return tuple(total(start, [k[leaf] for k in ks], terms) for leaf, start in enumerate(z))
+def combine(z: State, ks: Sequence[State], terms: Terms) -> State:
+    """Z + Σ w_i k_i; only the first sum allocates, and no sum is needed by a backward pass.
+
+    Args:
+        z: where to start.
+        ks: the slopes.
+        terms: the places of those that count, each with its weight.
+    """
+    if len(z) == 1:  # the usual case, where the time between evaluations counts
+        return (_total(z[0], ks, 0, terms),)
+    return tuple(_total(start, ks, leaf, terms) for leaf, start in enumerate(z))
+
+
+def _total(start: Tensor, ks: Sequence[State], leaf: int, terms: Terms) -> Tensor:
+    out = start
+    for i, w in terms:
+        k = ks[i][leaf]
+        out = torch.add(start, k, alpha=w) if out is start else out.add_(k, alpha=w)
+    return out
 
 
 def nonzero(weights: Sequence[float]) -> Terms:
     """The weights that count, each with its place."""
     return [(i, w) for i, w in enumerate(weights) if w]
-
-
-def total(start: Tensor, ks: Sequence[Tensor], terms: Terms) -> Tensor:
-    """The sum of a tensor and some multiples of others."""
-    add, out = torch.add, start
-    for i, w in terms:
-        out = add(start, ks[i], alpha=w) if out is start else out.add_(ks[i], alpha=w)
-    return out

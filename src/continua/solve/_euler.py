@@ -1,7 +1,10 @@
+from continua._values import value
+
 from ._runge_kutta import RungeKutta
 from ._tableau import Tableau
 
 
+@value
 class Euler(RungeKutta):
     """The forward Euler method, order 1. With one bucket per step it is a ResNet.
 

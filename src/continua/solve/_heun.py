@@ -1,7 +1,10 @@
+from continua._values import value
+
 from ._runge_kutta import RungeKutta
 from ._tableau import Tableau
 
 
+@value
 class Heun(RungeKutta):
     """Heun's method, the explicit trapezoidal rule, order 2.
 

@@ -1,7 +1,10 @@
+from continua._values import value
+
 from ._runge_kutta import RungeKutta
 from ._tableau import Tableau
 
 
+@value
 class Midpoint(RungeKutta):
     """The explicit midpoint method, order 2.
 

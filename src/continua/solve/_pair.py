@@ -1,24 +1,26 @@
-"""Embedded pairs with adaptive steps."""
+"""Embedded pairs: methods that estimate their own error."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import field, replace
 from typing import Any, Literal, Self
 
-import torch
-from torch import Tensor
-
 from continua._errors import ArgumentError
+from continua._values import value
 
-from ._dynamics import Dynamics, Span, Stage, State, combine
-from ._runge_kutta import RungeKutta, checked_steps, within
-from ._solution import Failure, Stats, Status, Trajectory
-from ._step import Observer, Step, further_stages, sides, stages_between
+from ._adaptive import Adaptive
+from ._dynamics import Dynamics, Span, State
+from ._runge_kutta import RungeKutta
+from ._solution import Trajectory
+from ._solver import checked_steps
+from ._step import Observer
 
 Norm = Literal["batch", "sample"]
 
 
+@value
 class Pair(RungeKutta):
     r"""A method that estimates its own error and chooses its steps by it.
 
@@ -48,52 +50,42 @@ class Pair(RungeKutta):
             sample, whose results then do not depend on the others' being easy.
     """
 
-    def __init__(
-        self,
-        rtol: float = 1e-4,
-        atol: float = 1e-4,
-        *,
-        steps: int | None = None,
-        max_steps: int = 10_000,
-        first_step: float | None = None,
-        min_step: float = 0.0,
-        max_step: float = math.inf,
-        safety: float = 0.9,
-        shrink: float = 0.2,
-        grow: float = 10.0,
-        norm: Norm = "batch",
-    ):
-        self.steps = None if steps is None else checked_steps(steps)
-        self._known: dict[Span, tuple[Stage, ...]] = {}
-        for name, value in (("rtol", rtol), ("atol", atol), ("max_step", max_step)):
-            if not isinstance(value, int | float) or not value > 0:
-                raise ArgumentError(f"{name} is a positive number, not {value!r}")
-        if not 0 < safety < 1 or not 0 < shrink < 1 or not grow > 1:
-            raise ArgumentError(
-                f"safety={safety!r} and shrink={shrink!r} lie between 0 and 1, grow={grow!r} above"
-            )
-        if first_step is not None and not first_step > 0:
-            raise ArgumentError(f"first_step is positive, not {first_step!r}")
-        if not min_step >= 0:
-            raise ArgumentError(f"min_step is at least 0, not {min_step!r}")
-        if norm not in ("batch", "sample"):
-            raise ArgumentError(f"norm is 'batch' or 'sample', not {norm!r}")
-        self.rtol, self.atol = float(rtol), float(atol)
-        self.max_steps = checked_steps(max_steps, "max_steps")
-        self.first_step, self.min_step, self.max_step = first_step, min_step, max_step
-        self.safety, self.shrink, self.grow = safety, shrink, grow
-        self.norm: Norm = norm
+    rtol: float = 1e-4
+    atol: float = 1e-4
+    steps: int | None = field(default=None, kw_only=True)
+    max_steps: int = field(default=10_000, kw_only=True)
+    first_step: float | None = field(default=None, kw_only=True)
+    min_step: float = field(default=0.0, kw_only=True)
+    max_step: float = field(default=math.inf, kw_only=True)
+    safety: float = field(default=0.9, kw_only=True)
+    shrink: float = field(default=0.2, kw_only=True)
+    grow: float = field(default=10.0, kw_only=True)
+    norm: Norm = field(default="batch", kw_only=True)
 
-    def config(self) -> dict[str, Any]:
-        kind = {"type": type(self).__name__}
-        if self.steps is not None:
-            return kind | {"steps": self.steps}
-        defaults = {
-            "max_steps": 10_000, "first_step": None, "min_step": 0.0, "max_step": math.inf,
-            "safety": 0.9, "shrink": 0.2, "grow": 10.0, "norm": "batch",
-        }  # fmt: skip
-        changed = {n: getattr(self, n) for n, d in defaults.items() if getattr(self, n) != d}
-        return kind | {"rtol": self.rtol, "atol": self.atol} | changed
+    def __post_init__(self) -> None:
+        for name in ("rtol", "atol", "max_step"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int | float) or not number > 0:
+                raise ArgumentError(f"{name} is a positive number, not {number!r}")
+        if not 0 < self.safety < 1 or not 0 < self.shrink < 1 or not self.grow > 1:
+            raise ArgumentError(
+                f"safety={self.safety!r} and shrink={self.shrink!r} lie between 0 and 1, "
+                f"grow={self.grow!r} above"
+            )
+        if self.first_step is not None and not self.first_step > 0:
+            raise ArgumentError(f"first_step is positive, not {self.first_step!r}")
+        if not self.min_step >= 0:
+            raise ArgumentError(f"min_step is at least 0, not {self.min_step!r}")
+        if self.norm not in ("batch", "sample"):
+            raise ArgumentError(f"norm is 'batch' or 'sample', not {self.norm!r}")
+        checked_steps(self.max_steps, "max_steps")
+        # The tolerances of a fixed grid are not used, so that they do not tell two of them apart.
+        fixed = self.steps is not None and checked_steps(self.steps)
+        object.__setattr__(self, "rtol", 1e-4 if fixed else float(self.rtol))
+        object.__setattr__(self, "atol", 1e-4 if fixed else float(self.atol))
+
+    def arguments(self) -> dict[str, Any]:
+        return super().arguments() if self.steps is None else {"steps": self.steps}
 
     def with_steps(self, steps: int) -> Self:
         return type(self)(steps=checked_steps(steps))
@@ -101,9 +93,7 @@ class Pair(RungeKutta):
     def starting(self, first_step: float) -> Self:
         if self.steps is not None or self.first_step is not None:
             return self
-        arguments = self.config() | {"first_step": first_step}
-        del arguments["type"]
-        return type(self)(**arguments)
+        return replace(self, first_step=first_step)
 
     def integrate(
         self,
@@ -115,223 +105,4 @@ class Pair(RungeKutta):
     ) -> Trajectory:
         if self.steps is not None:
             return super().integrate(dynamics, z, span, save_at, observe)
-        return _Run(self, dynamics, z, span, save_at, observe).run()
-
-
-class _Run:
-    """One adaptive solve."""
-
-    def __init__(
-        self,
-        pair: Pair,
-        dynamics: Dynamics,
-        z: State,
-        span: Span,
-        save_at: Sequence[float],
-        observe: Observer | None,
-    ):
-        self.pair, self.dynamics, self.observe = pair, dynamics, observe
-        self.z, self.s, self.end = z, float(span[0]), float(span[1])
-        self.direction = 1.0 if span[1] > span[0] else -1.0
-        self.save_at = list(save_at)
-        self.saved: list[State] = []
-        while self.save_at and self.save_at[0] == self.s:
-            self.saved.append(z)
-            self.save_at.pop(0)
-        self.stats = Stats()
-        low, high = sorted(span)
-        inner = sorted({b for b in dynamics.breakpoints if low < b < high})
-        self.targets = [*(inner if self.direction > 0 else inner[::-1]), self.end]
-        self.last_error = 1.0
-        self.h = 0.0
-        self.longest = pair.max_step
-        if dynamics.frequency > 0:
-            # A wave over a step of a radians is integrated up to about 1e-4 a^order; up to ten
-            # times the tolerance is allowed.
-            angle = min(math.pi / 2, (1e5 * pair.rtol) ** (1 / pair.tableau.order))
-            self.longest = min(self.longest, angle / dynamics.frequency)
-
-    def run(self) -> Trajectory:
-        for target in self.targets:
-            failed = self._reach(target)
-            if failed is not None:
-                status, failure = failed
-                return Trajectory(self.z, self.saved, self.stats, status, failure)
-        return Trajectory(self.z, self.saved, self.stats)
-
-    def _reach(self, target: float) -> tuple[Status, Failure] | None:
-        """Step to the next breakpoint or to the end, starting afresh."""
-        k = self._first(target)
-        if not _finite(k):
-            return self._failure(Status.NON_FINITE, k, 0.0)
-        if self.h == 0.0:
-            self.h = self.pair.first_step or self._first_step(k, target)
-        while self.s != target:
-            if self.stats.steps + self.stats.rejected >= self.pair.max_steps:
-                return self._failure(Status.MAX_STEPS, k, self.h)
-            left = abs(target - self.s)
-            h = min(self.h, self.longest)
-            # A last step that would leave a sliver takes the sliver along.
-            whole = h >= left * (1 - 1e-6)
-            end = target if whole else self.s + self.direction * h
-            if not whole and h > left / 2:
-                end = self.s + self.direction * left / 2
-            length = abs(end - self.s)
-            resolution = 8 * torch.finfo(_real(self.z[0].dtype)).eps * max(abs(self.s), abs(end))
-            if not whole and (length <= resolution or length < self.pair.min_step):
-                bad = Status.NON_FINITE if math.isnan(self.last_error) else Status.STEP_TOO_SMALL
-                return self._failure(bad, k, length)
-            k = self._attempt(k, end)
-        return None
-
-    def _attempt(self, k: State, end: float) -> State:
-        """Try one step; the first stage of the next try."""
-        pair, tableau, z = self.pair, self.pair.tableau, self.z
-        h = end - self.s
-        stages = stages_between(tableau, self.s, end)
-        used = stages[1 : tableau.stages + tableau.fsal]
-        ks = further_stages(tableau, self.dynamics.at(used), z, h, [k])
-        new = combine(z, ks, [h * b for b in tableau.floats[1]])
-        self.stats.evaluations += len(used)
-        with torch.no_grad():
-            error = self._error(ks, z, new, h)
-        if not error <= 1:  # a comparison that also refuses NaN
-            self.stats.rejected += 1
-            self.last_error = error if math.isnan(error) else 1.0
-            factor = pair.shrink
-            if math.isfinite(error):
-                order = tableau.error_order + 1
-                factor = max(pair.shrink, min(1.0, pair.safety * error ** (-1 / order)))
-            self.h = abs(h) * factor
-            return k
-        self.dynamics.accept()
-        self._save(ks, new, end)
-        self.stats.steps += 1
-        self.stats.step_sizes.append(abs(h))
-        self.h = abs(h) * self._growth(error)
-        self.last_error = max(error, 1e-4)
-        self.s, self.z = end, new
-        return ks[-1] if tableau.fsal else self._first(end + self.direction)
-
-    def _growth(self, error: float) -> float:
-        pair, order = self.pair, self.pair.tableau.error_order + 1
-        if error == 0:
-            return pair.grow
-        last = 1.0 if math.isnan(self.last_error) else self.last_error
-        factor: float = pair.safety * error ** (-0.85 / order) * last ** (0.2 / order)
-        return min(pair.grow, max(pair.shrink, factor))
-
-    def _first(self, target: float) -> State:
-        """The field where the next step starts, from its side."""
-        if self.s == self.end:
-            return self.z  # not used any more
-        (evaluate,) = self.dynamics.at([Stage(self.s, sides(self.s, target)[0])])
-        self.stats.evaluations += 1
-        k = evaluate(self.z)
-        self.dynamics.accept()
-        return k
-
-    def _save(self, ks: list[State], new: State, end: float) -> None:
-        made = Step(self.pair.tableau, self.s, end, self.z, new, ks)
-        fractions = []
-        while self.save_at and (end - self.save_at[0]) * self.direction >= 0:
-            fractions.append((self.save_at.pop(0) - self.s) / made.h)
-        made.fractions = fractions
-        if fractions:
-            self.saved += within(self.dynamics, made, self.stats)
-        if self.observe is not None:
-            self.observe(made)
-
-    def _error(self, ks: list[State], z: State, new: State, h: float) -> float:
-        """The norm of the estimated error, relative to the tolerances."""
-        norms = [
-            self._norm([_combination(ks, row, leaf) for leaf in range(len(z))], z, new)
-            for row in self.pair.tableau.floats[3]
-        ]
-        if len(norms) == 1:
-            return abs(h) * float(norms[0].max())
-        # DOP853: the estimate of order 5, tempered by that of order 3
-        fifth, third = (norm.square() for norm in norms)
-        tiny = torch.finfo(fifth.dtype).tiny
-        mixed = fifth / (fifth + 0.01 * third).sqrt().clamp(min=tiny)
-        return abs(h) * float(mixed.max())
-
-    def _norm(self, values: list[Tensor], z: State, new: State) -> Tensor:
-        """The root mean square over the batch, or per sample, of values in units of tolerance."""
-        pair = self.pair
-        norms, count = [], 0
-        for value, before, after in zip(values, z, new, strict=True):
-            scale = torch.maximum(before.abs(), after.abs()).mul_(pair.rtol).add_(pair.atol)
-            ratio = value / scale
-            if pair.norm == "sample" and ratio.dim() > 0:
-                ratio = ratio.reshape(len(ratio), -1)
-                norms.append(torch.linalg.vector_norm(ratio, dim=1))
-                count += ratio.shape[1]
-            else:
-                norms.append(torch.linalg.vector_norm(ratio))
-                count += ratio.numel()
-        norm = norms[0] if len(norms) == 1 else torch.stack(norms).square().sum(0).sqrt()
-        return norm / math.sqrt(max(count, 1))
-
-    def _first_step(self, k: State, target: float) -> float:
-        """A guess from how large the field is, and how fast it changes over a short Euler step.
-
-        Hairer's guess takes the derivative that the error consists of to be as large as the
-        first ones. If derivatives grow at the rate at which the field changes, it is far
-        smaller: the step may be longer, ten times at most.
-        """
-        with torch.no_grad():
-            size = float(self._norm(list(self.z), self.z, self.z).max())
-            slope = float(self._norm(list(k), self.z, self.z).max())
-            small = 1e-6 if min(size, slope) < 1e-5 else 0.01 * size / slope
-            small = min(small, abs(target - self.s))
-            ahead = combine(self.z, [k], [self.direction * small])
-            s = self.s + self.direction * small
-            (evaluate,) = self.dynamics.at([Stage(s, sides(self.s, s)[1])])
-            self.stats.evaluations += 1
-            after = evaluate(ahead)
-            change = [a - b for a, b in zip(after, k, strict=True)]
-            curvature = float(self._norm(change, self.z, self.z).max()) / small
-        left, steepest = abs(target - self.s), max(slope, curvature)
-        if not math.isfinite(steepest):
-            return small
-        if steepest <= 1e-15:
-            return 0.01 * left
-        tableau = self.pair.tableau
-        cautious: float = (0.01 / steepest) ** (1 / tableau.order)
-        guess = cautious
-        if slope > 0:
-            power = tableau.error_order
-            rate: float = max(curvature / slope, 1 / left)
-            guess = (0.01 / (tableau.leading * slope * rate**power)) ** (1 / (power + 1))
-        first = min(100 * small, max(cautious, min(guess, 10 * cautious)))
-        # Guesses aim at a hundredth of what is allowed; a half is enough if it spares a step.
-        return left if left <= first * 50 ** (1 / (tableau.error_order + 1)) else first
-
-    def _failure(self, status: Status, k: State, h: float) -> tuple[Status, Failure]:
-        with torch.no_grad():
-            leaf, slope = self.z[0], k[0]
-            sample = None
-            if leaf.dim() > 0 and len(leaf) > 0:
-                size = slope.abs().reshape(len(leaf), -1).amax(1)
-                size = torch.where(size.isfinite(), size, torch.full_like(size, math.inf))
-                sample = int(size.argmax())
-            norm = float(slope.abs().square().mean().sqrt()) if slope.numel() else 0.0
-        return status, Failure(self.s, sample, norm, abs(h))
-
-
-def _combination(ks: list[State], weights: Sequence[float], leaf: int) -> Tensor:
-    total: Tensor | None = None
-    for k, w in zip(ks, weights, strict=False):
-        if w:
-            total = k[leaf] * w if total is None else total.add_(k[leaf], alpha=w)
-    assert total is not None
-    return total
-
-
-def _finite(z: State) -> bool:
-    return all(bool(leaf.detach().isfinite().all()) for leaf in z)
-
-
-def _real(dtype: torch.dtype) -> torch.dtype:
-    return dtype.to_real() if dtype.is_complex else dtype
+        return Adaptive(self, dynamics, z, span, save_at, observe).run()

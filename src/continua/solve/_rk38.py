@@ -1,7 +1,10 @@
+from continua._values import value
+
 from ._runge_kutta import RungeKutta
 from ._tableau import Tableau
 
 
+@value
 class RK38(RungeKutta):
     """Kutta's 3/8 rule, order 4, with somewhat smaller errors than `RK4`.
 

@@ -1,7 +1,10 @@
+from continua._values import value
+
 from ._runge_kutta import RungeKutta
 from ._tableau import Tableau
 
 
+@value
 class RK4(RungeKutta):
     """The classical Runge-Kutta method, order 4.
 

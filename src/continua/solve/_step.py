@@ -1,4 +1,4 @@
-"""One Runge-Kutta step."""
+"""One Runge-Kutta step: the only place of its arithmetic."""
 
 from __future__ import annotations
 
@@ -7,9 +7,47 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from ._dynamics import Dynamics, Evaluate, Side, Stage, State, combine
+from ._dynamics import Dynamics, Evaluate, Side, Stage, State, Terms, combine, nonzero
 from ._solution import Stats
 from ._tableau import Tableau
+
+
+class Scaled:
+    """A tableau times the signed length of a step.
+
+    Args:
+        tableau: of the method.
+        h: the length.
+    """
+
+    def __init__(self, tableau: Tableau, h: float):
+        a, b, _, _ = tableau.floats
+        self.rows: list[Terms] = [nonzero([h * value for value in row]) for row in a]
+        self.weights: Terms = nonzero([h * value for value in b])
+        #: the stage whose argument is the end of the step
+        self.last = tableau.stages + 1 if tableau.fsal else 0
+
+
+def stages(scaled: Scaled, evaluate: Sequence[Evaluate], z: State, ks: list[State]) -> State:
+    """Add the slopes at further stages to `ks`; the argument of the last one."""
+    at = z
+    for row, f in zip(scaled.rows[len(ks) :], evaluate, strict=False):
+        at = combine(z, ks, row)
+        ks.append(f(at))
+    return at
+
+
+def step(scaled: Scaled, evaluate: Sequence[Evaluate], z: State, ks: list[State]) -> State:
+    """The end of a step.
+
+    Args:
+        scaled: the method times the length of the step.
+        evaluate: the field at the stages that are not known yet.
+        z: the state at the start.
+        ks: the slopes at the stages that are known, to which the others are added.
+    """
+    at = stages(scaled, evaluate, z, ks)
+    return at if len(ks) == scaled.last else combine(z, ks, scaled.weights)
 
 
 @dataclass
@@ -22,7 +60,7 @@ class Step:
         end: the depth at which it ends.
         z: the state at its start.
         end_state: the state at its end.
-        ks: the stages.
+        ks: the slopes at its stages.
         fractions: where in the step states were asked for.
     """
 
@@ -39,28 +77,27 @@ class Step:
         """The signed length."""
         return float(self.end - self.start)
 
-    def complete(self, dynamics: Dynamics, stats: Stats | None = None) -> None:
+    def complete(self, dynamics: Dynamics, stats: Stats) -> None:
         """Evaluate the stages that only the continuous extension needs."""
         missing = stages_between(self.tableau, self.start, self.end)[len(self.ks) :]
         if missing:
-            self.ks = further_stages(
-                self.tableau, dynamics.at(missing), self.z, self.h, list(self.ks)
-            )
-            if stats is not None:
-                stats.evaluations += len(missing)
+            self.ks = list(self.ks)
+            stages(Scaled(self.tableau, self.h), dynamics.at(missing), self.z, self.ks)
+            stats.evaluations += len(missing)
 
     def at(self, fraction: float) -> State:
         """The state at a fraction of the step; all stages must be there."""
-        return combine(self.z, self.ks, [self.h * w for w in self.tableau.weights(fraction)])
+        weights = [self.h * w for w in self.tableau.weights(fraction)]
+        return combine(self.z, self.ks, nonzero(weights))
+
+    def saved(self, dynamics: Dynamics, stats: Stats) -> list[State]:
+        """The states that were asked for, by the continuous extension."""
+        if any(fraction < 1 for fraction in self.fractions):
+            self.complete(dynamics, stats)
+        return [self.end_state if x >= 1 else self.at(x) for x in self.fractions]
 
 
 Observer = Callable[[Step], None]
-
-
-def scaled(tableau: Tableau, h: float) -> tuple[list[list[float]], list[float]]:
-    """The rows of a and the weights b, times the step."""
-    a, b, _, _ = tableau.floats
-    return [[h * value for value in row] for row in a], [h * value for value in b]
 
 
 def sides(start: Any, end: Any) -> tuple[Side, Side]:
@@ -81,12 +118,3 @@ def stages_between(tableau: Tableau, start: Any, end: Any) -> list[Stage]:
         else:
             out.append(Stage(start + (end - start) * c, "right"))
     return out
-
-
-def further_stages(
-    tableau: Tableau, evaluate: Sequence[Evaluate], z: State, h: float, ks: list[State]
-) -> list[State]:
-    """The stages so far, and one more for each evaluation given."""
-    for row, f in zip(tableau.floats[0][len(ks) :], evaluate, strict=False):
-        ks.append(f(combine(z, ks, [h * value for value in row])))
-    return ks

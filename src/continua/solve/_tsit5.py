@@ -1,3 +1,5 @@
+from continua._values import value
+
 from ._pair import Pair
 from ._tableau import Number, Tableau
 
@@ -14,6 +16,7 @@ def _product(factor: str, *roots: tuple[Number, ...]) -> list[float]:
     return out
 
 
+@value
 class Tsit5(Pair):
     """The pair of Tsitouras, orders 5 and 4: somewhat more accurate per step than `Dopri5`."""
 

@@ -85,7 +85,7 @@ def compress(
                 f"solver is an instance such as continua.RK4(steps=8), not {chosen!r}"
             )
         count = step_counts[name]
-        block._rebase(stacks, chosen if count is None else chosen.with_steps(count))
+        block.rebase(stacks, chosen if count is None else chosen.with_steps(count))
     return small
 
 

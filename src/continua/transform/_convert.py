@@ -97,7 +97,7 @@ def convert(
             stacks[name] = (Constant() if shared else buckets, _stacked(kept))
         elif name not in itertools.chain(*block.expansion.aliases.values()):
             _check_same(block.field, name, values)
-    block._rebase(stacks, block.solver)
+    block.rebase(stacks)
     for name in block.expansion.weights:
         tensor(block.field, name).requires_grad_(columns[name][0].requires_grad)
     block.training = block.field.training = made[0].training

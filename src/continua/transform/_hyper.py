@@ -67,11 +67,11 @@ def fit_hypernetwork(
             for name in rows[0]
         }
     made = ODEBlock(
-        plain.module,
+        plain.module.requires_grad_(),
         basis,
         solver or block.solver,
         block.gradient,
         span=block.span,
     ).to(reference.device, reference.dtype)
     typed = {name: (b, stack.to(reference)) for name, (b, stack) in stacks.items()}
-    return made._rebase(typed, made.solver)
+    return made.rebase(typed)

@@ -42,5 +42,5 @@ def refine(model: M, factor: int = 2) -> M:
         for name, basis in block.expansion.bases.items():
             finer, matrix = basis.refined(factor)
             stacks[name] = (finer, transformed(matrix, tensor(block.field, name)))
-        block._rebase(stacks, block.solver.refined(factor))
+        block.rebase(stacks, block.solver.refined(factor))
     return fine

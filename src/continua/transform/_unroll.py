@@ -5,16 +5,18 @@ from __future__ import annotations
 import copy
 import inspect
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.proxy import GraphAppendingTracer
 
 from continua._errors import ArgumentError, ModuleError
 from continua.block import ODEBlock, Plan
-from continua.field import Field, put, tensor
-from continua.solve import RungeKutta
+from continua.field import Field, put, tensor, values_at
+from continua.solve import Dynamics, Evaluate, RungeKutta, Stage, State
 
 from ._blocks import RECIPE, blocks
 from ._convert import Increment
@@ -55,40 +57,58 @@ def unroll(model: nn.Module) -> nn.Module:
 
 def _plain(block: ODEBlock) -> nn.Module:
     solver = block.solver
-    if not isinstance(solver, RungeKutta) or solver.steps is None:
+    if not isinstance(solver, RungeKutta) or solver.adaptive:
         raise ArgumentError(
             f"{solver!r} cannot be written out, only a Runge-Kutta method on a fixed grid can; "
             "choose one first: continua.compress(model, solver=continua.RK4(steps=8))"
         )
-    plan = block._plan_of(block.span)
+    plan = block.plan
     assert plan is not None
     modules, names = _stages(block, plan)
     attributes: dict[str, nn.Module | Tensor] = dict(modules)
     graph = fx.Graph()
     state, further = _inputs(graph, block.field)
-    x = z = state
-    h = (block.span[1] - block.span[0]) / solver.steps
-    tableau = solver.tableau
-    for n in range(solver.steps):
-        ks: list[fx.Node] = []
-        for row in tableau.a[: tableau.stages]:
-            at = n * tableau.stages + len(ks)
-            z_i = _sum(graph, z, ks, [h * float(a) for a in row])
-            arguments: tuple[fx.Node, ...] = (z_i,)
-            if isinstance(block.field, Field):
-                attributes[f"depth{at}"] = plan.depths[at].clone()
-                arguments = (graph.get_attr(f"depth{at}"), z_i, x)
-            ks.append(graph.call_module(names[at], arguments, further))
-        z = _sum(graph, z, ks, [h * float(b) for b in tableau.b])
-    graph.output(z)
+    calls = []
+    for i, name in enumerate(names):
+        first: tuple[fx.Node, ...] = ()
+        last: tuple[fx.Node, ...] = ()
+        if isinstance(block.field, Field):
+            depth = plan.depths[i].to(next(block.parameters(), torch.empty(0)).dtype)
+            attributes[f"depth{i}"] = depth.clone()
+            first, last = (graph.get_attr(f"depth{i}"),), (state,)
+        calls.append(_Call(name, first, last, further))
+    start = fx.Proxy(state, GraphAppendingTracer(graph))
+    (end,) = solver.integrate(_Recorded(graph, calls), (start,), block.span).final  # type: ignore[arg-type]
+    graph.output(end.node)  # type: ignore[attr-defined]
     return fx.GraphModule(attributes, graph, class_name="Unrolled").train(block.training)
 
 
-def _sum(graph: fx.Graph, z: fx.Node, ks: Sequence[fx.Node], weights: Sequence[float]) -> fx.Node:
-    for k, w in zip(ks, weights, strict=False):
-        if w:
-            z = graph.call_function(torch.add, (z, k), {"alpha": w})
-    return z
+class _Call(NamedTuple):
+    """One evaluation of the field as a node of a graph: a module and its arguments."""
+
+    module: str
+    before: tuple[fx.Node, ...]
+    after: tuple[fx.Node, ...]
+    further: dict[str, fx.Node]
+
+
+class _Recorded(Dynamics):
+    """A field on proxies, so that the solver's own arithmetic writes the graph."""
+
+    def __init__(self, graph: fx.Graph, calls: Sequence[_Call]):
+        self._graph, self._calls = graph, calls
+
+    def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
+        raise NotImplementedError
+
+    def on_grid(self, stages: Callable[[], Sequence[Stage]]) -> Sequence[Evaluate]:
+        return [partial(self._evaluate, call) for call in self._calls]
+
+    def _evaluate(self, call: _Call, z: State) -> State:
+        (state,) = z
+        given = (*call.before, state.node, *call.after)  # type: ignore[attr-defined]
+        node = self._graph.call_module(call.module, given, call.further)
+        return (fx.Proxy(node, state.tracer),)  # type: ignore[attr-defined, return-value]
 
 
 def _inputs(graph: fx.Graph, field: nn.Module) -> tuple[fx.Node, dict[str, Any]]:
@@ -111,14 +131,18 @@ def _stages(block: ODEBlock, plan: Plan) -> tuple[dict[str, nn.Module], list[str
     Weights that several depths read in common stay one tensor.
     """
     expansion, samplings = block.expansion, plan.samplings
+    old = {name: tensor(block.field, name) for name in expansion.bases}
+    detached = {name: t.detach() for name, t in old.items()}
+    rows = {
+        basis: s.rows if s.rows is None else s.rows.to(next(iter(old.values())).device)
+        for basis, s in samplings.items()
+    }
+    found = values_at(expansion.bases, detached, rows, expansion.constraints)
     read: dict[str, list[Tensor]] = {}
-    for name, basis in expansion.bases.items():
-        values = samplings[basis].distinct(tensor(block.field, name).detach())
-        rule = expansion.constraints.get(name)
-        fresh = [value.clone() if rule is None else rule(value) for value in values]
-        old = tensor(block.field, name)
-        if isinstance(old, nn.Parameter):
-            fresh = [nn.Parameter(value, old.requires_grad) for value in fresh]
+    for name, values in found.items():
+        fresh = [value.clone() for value in values.unbind(0)]
+        if isinstance(old[name], nn.Parameter):
+            fresh = [nn.Parameter(value, old[name].requires_grad) for value in fresh]
         read[name] = fresh
     counters = {id(tensor(block.field, name)) for name in expansion.carried}
     expanded = {id(tensor(block.field, name)) for name in expansion.bases}

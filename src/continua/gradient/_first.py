@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,12 +11,11 @@ from torch.utils import _pytree as pytree
 
 from continua._errors import ModuleError, ShapeError
 
-from ._checks import has_values
+from ._checks import check_values
+from ._finite import has_values
 
 
-def first_call(
-    name: str, call: Callable[[], Any], z: Any, structure: Any, compare: bool = True
-) -> Any:
+def first_call(name: str, call: Callable[[Any], Any], z: Any, structure: Any) -> Any:
     """What the field returns, or a sentence on what is wrong with it.
 
     Args:
@@ -24,31 +23,29 @@ def first_call(
         call: evaluates it.
         z: the state at which it does.
         structure: of the state, None for a single tensor.
-        compare: whether to look at the values of tensors that do not tell when they are written to.
     """
     looks = not torch.compiler.is_compiling()
-    versions, kept = _versions(z) if looks else [], _kept(z) if looks and compare else []
+    versions, kept = (_versions(z), _kept(z)) if looks else ([], [])
     try:
-        out = call()
-    except Exception as error:
-        explain_failure(name, z, error)
+        out = call(z)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        if type(error) not in (RuntimeError, TypeError, ValueError, IndexError):
+            raise  # ours, or one that somebody has made for a purpose
+        parts = pytree.tree_leaves(z)
+        check_values(tuple(parts))  # on which many a field fails
+        raise ShapeError(
+            f"the field {name} fails on a state of shape {shapes(z)}: {error}"
+        ) from error
     if looks and (versions != _versions(z) or not all(torch.equal(*both) for both in kept)):
         raise ModuleError(
             f"the field {name} changes the state it is given in place; a solver needs that "
             "state again: use inplace=False"
         )
-    check_slope(name, out, z, structure)
+    _check_slope(name, out, z, structure)
     return out
 
 
-def explain_failure(name: str, z: Any, error: Exception) -> NoReturn:
-    """Raise what a field failed with, as a sentence on what it was given if that says more."""
-    if type(error) not in (RuntimeError, TypeError, ValueError, IndexError):
-        raise error  # ours, or one that somebody has made for a purpose
-    raise ShapeError(f"the field {name} fails on a state of shape {shapes(z)}: {error}") from error
-
-
-def check_slope(name: str, out: Any, z: Any, structure: Any) -> None:
+def _check_slope(name: str, out: Any, z: Any, structure: Any) -> None:
     """Refuse what a field returned for dz/ds if it is not like z."""
     if isinstance(out, Tensor) and isinstance(z, Tensor) and out.shape == z.shape:
         return

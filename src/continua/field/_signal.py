@@ -14,12 +14,12 @@ from continua._errors import ArgumentError, ShapeError
 Kind = Literal["linear", "cubic", "previous"]
 
 
-class Path:
+class Signal:
     r"""A signal u(s) through given values, to be handed to a block as its control.
 
     Between two depths it is linear, a cubic with the slopes of neighbouring values
     (Catmull-Rom), or stays at the previous value. Gradients flow to the values. Adaptive solvers
-    stop where a linear path bends and where a held one jumps.
+    stop where a linear signal bends and where a held one jumps.
 
     Args:
         s: T increasing depths that cover the span of the solve.
@@ -27,8 +27,8 @@ class Path:
         kind: `"linear"`, `"cubic"` or `"previous"`.
 
     Example:
-        >>> path = Path([0.0, 1.0], torch.tensor([[0.0], [2.0]]))
-        >>> path(torch.tensor(0.25))
+        >>> signal = Signal([0.0, 1.0], torch.tensor([[0.0], [2.0]]))
+        >>> signal(torch.tensor(0.25))
         tensor([0.5000])
     """
 
@@ -37,15 +37,15 @@ class Path:
         try:
             depths = torch.as_tensor(given, dtype=torch.float64, device="cpu")
         except (TypeError, ValueError, RuntimeError):
-            raise ArgumentError(f"the depths of a path are numbers, not {s!r}") from None
+            raise ArgumentError(f"the depths of a signal are numbers, not {s!r}") from None
         if depths.dim() != 1 or len(depths) < 2:
             raise ArgumentError(
-                f"a path has two or more depths in a row, not a tensor of {list(depths.shape)}"
+                f"a signal has two or more depths in a row, not a tensor of {list(depths.shape)}"
             )
         if not bool((depths.diff() > 0).all()):
             at = int((~(depths.diff() > 0)).nonzero()[0, 0])
             raise ArgumentError(
-                f"the depths of a path increase, but {depths[at + 1]:g} follows {depths[at]:g}: "
+                f"the depths of a signal increase, but {depths[at + 1]:g} follows {depths[at]:g}: "
                 "sort depths and values, and name no depth twice"
             )
         if not isinstance(values, Tensor) or values.dim() < 1 or len(values) != len(depths):
@@ -53,7 +53,7 @@ class Path:
             raise ShapeError(f"{len(depths)} depths need values [{len(depths)}, ...], not {shape}")
         if not (values.is_floating_point() or values.is_complex()):
             raise ShapeError(
-                f"the values of a path are floating-point, not {values.dtype}; use values.float()"
+                f"the values of a signal are floating-point, not {values.dtype}; use values.float()"
             )
         if kind not in get_args(Kind):
             raise ArgumentError(f"kind is one of {', '.join(get_args(Kind))}, not {kind!r}")
@@ -110,16 +110,16 @@ class Path:
         return (after - before) * (width / (depths[high] - depths[low]).to(width.dtype))
 
 
-def _flatten(path: Path) -> tuple[list[Any], Any]:
-    return [path.values], (path.s, path.kind)
+def _flatten(signal: Signal) -> tuple[list[Any], Any]:
+    return [signal.values], (signal.s, signal.kind)
 
 
-def _unflatten(leaves: Any, context: Any) -> Path:
-    made = object.__new__(Path)
+def _unflatten(leaves: Any, context: Any) -> Signal:
+    made = object.__new__(Signal)
     (made.values,) = leaves
     made.s, made.kind = context
     return made
 
 
 # So that gradients which evaluate the field again find the values.
-pytree.register_pytree_node(Path, _flatten, _unflatten, serialized_type_name="continua.Path")
+pytree.register_pytree_node(Signal, _flatten, _unflatten, serialized_type_name="continua.Signal")

@@ -1,0 +1,123 @@
+"""The field of a block in a backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import is_
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
+
+from continua.field import FieldRun
+from continua.gradient import refusing, wanting
+from continua.solve import Reading, Rerun, Stage
+
+if TYPE_CHECKING:
+    from ._dynamics import BlockDynamics
+
+#: of devices, where two tensors can be asked whether they are the same memory
+KINDS = ("cpu", "cuda", "mps")
+
+
+class BlockRerun(Rerun):
+    """The field once more, with weights, input and arguments as leaves.
+
+    Args:
+        dynamics: of the forward pass.
+        run: with the coefficients of the forward pass.
+        x: the input, cut from its graph.
+        args: further arguments of the field, cut from their graphs.
+        kwargs: further arguments of the field, cut from their graphs.
+    """
+
+    def __init__(
+        self,
+        dynamics: BlockDynamics,
+        run: FieldRun,
+        x: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ):
+        self._dynamics, self._run = dynamics, run
+        self._x, self._args, self._kwargs = x, args, kwargs
+        self._names = list(dynamics.expansion.weights)
+        reads_input = dynamics.is_field or dynamics.call.problem.cost is not None
+        given = wanting((x if reads_input else (), args, kwargs))
+        self._others = [*given, *dynamics.constants]
+        self._gathered: dict[int, Tensor] = {}
+        self._looked = False
+
+    def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
+        dynamics = self._dynamics
+        weights = dynamics.weights_at(self._run, stages, leaves)
+        depths = dynamics.depths(stages)
+        evaluate = dynamics.evaluations(weights, depths, self._x, self._args, self._kwargs)
+        rows = [row for _, _, rows in weights.read.values() for row in rows]
+        if not self._looked:
+            self._looked = True
+            evaluate[0] = refusing(evaluate[0], [*rows, *self._others])
+        others = self._others if leaves else []
+        used: list[list[int]] = [[] for _ in stages]
+        first = 0
+        for sampling, known, found in weights.read.values():
+            place = {row: first + i for i, row in enumerate(known)}
+            for row, own in zip(sampling.index, used, strict=True):
+                own.append(place[row])
+            first += len(found)
+        shared = range(len(rows), len(rows) + len(others))
+
+        def pull(gradients: Sequence[Tensor | None]) -> None:
+            remaining = iter(gradients)
+            for name, (sampling, known, _) in weights.read.items():
+                found = [(i, g) for i, g in zip(known, remaining, strict=False) if g is not None]
+                if found:
+                    into = self._into(name)
+                    sampling.pulled([i for i, _ in found], [g for _, g in found], into)
+            for i, gradient in enumerate(remaining, start=len(self._names)):
+                if gradient is not None:
+                    known_so_far = self._gathered.get(i)
+                    self._gathered[i] = (
+                        gradient if known_so_far is None else known_so_far + gradient
+                    )
+
+        return Reading(evaluate, [*rows, *others], pull, [[*own, *shared] for own in used])
+
+    def _into(self, name: str) -> Tensor:
+        """Where the gradients of a weight's coefficients are gathered."""
+        at = self._names.index(name)
+        into = self._gathered.get(at)
+        if into is None:
+            like = self._run.coefficients[name]
+            into = torch.zeros_like(like, memory_format=torch.contiguous_format)
+            self._gathered[at] = into
+        return into
+
+    def gradients(self) -> Sequence[Tensor | None]:
+        return [self._gathered.get(i) for i in range(len(self._names) + len(self._others))]
+
+
+class Unchanged:
+    """What must not change between a forward pass and the backward pass that repeats it.
+
+    Args:
+        field: whose training modes count.
+        tensors: which must stay where and as they are.
+    """
+
+    def __init__(self, field: nn.Module, tensors: list[Tensor]):
+        self._modes, self._tensors = [m.training for m in field.modules()], tensors
+        self._versions = [None if t.is_inference() else t._version for t in tensors]
+        self._memory = [None if wrapped(t) else t.detach() for t in tensors]
+
+    def same(self, later: Unchanged) -> bool:
+        """Whether all is as it was."""
+        if (self._modes, self._versions) != (later._modes, later._versions):
+            return False
+        if not all(map(is_, self._tensors, later._tensors)):
+            return False
+        return all(
+            memory is None or tensor.device.type not in KINDS or tensor.is_set_to(memory)
+            for tensor, memory in zip(self._tensors, self._memory, strict=True)
+        )

@@ -1,0 +1,163 @@
+"""A second tree of the same modules, on which a solve runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from operator import is_
+from types import MethodType
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+from ._expansion import Expansion
+from ._tensors import Registry, held, slot
+
+
+class Twin:
+    """A field and all its parts once more, with parameter and buffer slots of their own.
+
+    Everything else, hooks and modes included, is shared with the field. A tensor that is put into
+    a slot of the twin is seen by the twin alone.
+
+    Args:
+        field: the module.
+        expansion: which of its tensors are functions of depth.
+
+    Attributes:
+        module: the twin of the field.
+        slots: for each tensor that varies from evaluation to evaluation, where it belongs.
+    """
+
+    def __init__(self, field: nn.Module, expansion: Expansion):
+        self.field, self.expansion = field, expansion
+        self._twins: dict[nn.Module, nn.Module] = {
+            part: object.__new__(type(part)) for part in field.modules()
+        }
+        for part, twin in self._twins.items():
+            vars(twin).update({name: self._mapped(value) for name, value in vars(part).items()})
+            children = {name: self._mapped(child) for name, child in part._modules.items()}
+            own = {"_parameters": {**part._parameters}, "_buffers": {**part._buffers}}
+            vars(twin).update(own, _modules=children)
+        self.module = self._twins[field]
+        names = (*expansion.weights, *expansion.state, *expansion.carried)
+        self.slots = {name: [slot(self.module, n) for n in expansion.names(name)] for name in names}
+        self._coefficients = {name: slot(field, name) for name in names}
+        varying = {
+            (id(registry), key) for places in self.slots.values() for registry, key in places
+        }
+        registries: list[tuple[Registry, Registry]] = [
+            (source, own)
+            for part, twin in self._twins.items()
+            for source, own in (
+                (part._parameters, twin._parameters),
+                (part._buffers, twin._buffers),
+            )
+        ]
+        self._registries = registries
+        #: the slots of tensors that are the same at every evaluation
+        self._others = [
+            (source, own, key)
+            for source, own in registries
+            for key in source
+            if (id(own), key) not in varying
+        ]
+        self._seen = [
+            *((vars(part), [*vars(part).values()]) for part in self._twins),
+            *((part._modules, [*part._modules.values()]) for part in self._twins),
+        ]
+        self._own = [(vars(part), vars(twin), {**vars(twin)}) for part, twin in self._twins.items()]
+
+    def _mapped(self, value: Any) -> Any:
+        """An attribute, with the twin of every part of the field that it refers to."""
+        if isinstance(value, nn.Module):
+            return self._twins.get(value, value)
+        if isinstance(value, MethodType):
+            owner = self._mapped(value.__self__)
+            return value if owner is value.__self__ else MethodType(value.__func__, owner)
+        if type(value) in (list, tuple):
+            parts = [self._mapped(part) for part in value]
+            return value if all(map(is_, parts, value)) else type(value)(parts)
+        if type(value) is dict:
+            mapped = {key: self._mapped(part) for key, part in value.items()}
+            return value if all(map(is_, mapped.values(), value.values())) else mapped
+        return value
+
+    def current(self, field: nn.Module, expansion: Expansion) -> bool:
+        """Whether the twin is one of this field as it is now."""
+        return (
+            self.field is field
+            and self.expansion is expansion
+            and all(_same(now.values(), then) for now, then in self._seen)
+            and all(source.keys() == own.keys() for source, own in self._registries)
+        )
+
+    def coefficients(self) -> dict[str, Tensor]:
+        """The field's tensors that vary from evaluation to evaluation, as they are now."""
+        return {name: held(*place) for name, place in self._coefficients.items()}
+
+    def put(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put tensors into their slots."""
+        for name, value in tensors.items():
+            for registry, key in self.slots[name]:
+                registry[key] = value
+
+    def fill(self) -> None:
+        """Put the field's other tensors into their slots."""
+        for source, own, key in self._others:
+            own[key] = source[key]
+
+    def finish(self) -> bool:
+        """Hand what a forward has set to the field; whether the twin can be used again."""
+        usable = True
+        for places in self.slots.values():
+            for registry, key in places:
+                registry[key] = None  # or the graph of the last evaluation would be kept alive
+        for source, own, key in self._others:
+            if own[key] is not source[key]:
+                source[key] = own[key]
+        for source, own in self._registries:
+            if source.keys() != own.keys():
+                source.update({key: own[key] for key in own.keys() - source.keys()})
+                usable = False
+        for attributes, own, before in self._own:
+            if not _same(own.values(), before.values()):
+                attributes.update({n: v for n, v in own.items() if before.get(n) is not v})
+                usable = False
+        return usable
+
+
+def _same(now: Iterable[Any], then: Iterable[Any]) -> bool:
+    a, b = list(now), list(then)
+    return len(a) == len(b) and all(map(is_, a, b))
+
+
+class Twins:
+    """The twins of a field that are not in use; as many as solves ever ran at once.
+
+    Taking from a list and adding to it are atomic, so threads need no lock.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[Twin] = []
+
+    def take(self, field: nn.Module, expansion: Expansion) -> Twin:
+        """A twin of the field for one solve."""
+        try:
+            twin = self._free.pop()
+        except IndexError:
+            return Twin(field, expansion)
+        if not twin.current(field, expansion):
+            return Twin(field, expansion)
+        twin.fill()
+        return twin
+
+    def give_back(self, twin: Twin) -> None:
+        """The solve is over."""
+        if twin.finish():
+            self._free.append(twin)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return type(self)()
+
+    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
+        return type(self), ()

@@ -1,0 +1,116 @@
+"""The tensors that a function depends on besides its arguments."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from continua._errors import ArgumentError
+
+
+def dependencies(f: object) -> list[Tensor]:
+    """The leaf tensors that require a gradient and that a callable can reach.
+
+    They are looked for in modules, bound methods, `functools.partial`, callable objects, and in
+    what functions close over: variables of enclosing functions, global variables, default values,
+    and containers of these. A tensor that was computed stands for the leaves of its graph.
+    """
+    return leaves_of(_reachable(f, set()))
+
+
+def leaves_of(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """The leaf tensors behind some tensors that require a gradient, each once."""
+    found: dict[int, Tensor] = {}
+    for tensor in tensors:
+        if tensor.requires_grad and tensor.grad_fn is None:
+            found[id(tensor)] = tensor
+        else:
+            found.update((id(leaf), leaf) for leaf in graph_leaves([tensor]))
+    return list(found.values())
+
+
+def graph_leaves(outputs: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The leaf tensors of the graph that made these."""
+    nodes: list[Any] = [out.grad_fn for out in outputs]
+    seen: set[Any] = set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(leaf := getattr(node, "variable", None), Tensor):
+            yield leaf
+        nodes.extend(after for after, _ in node.next_functions)
+
+
+def refuse_unknown(outputs: Iterable[Tensor], known: Iterable[Tensor]) -> None:
+    """Refuse a result that depends on a leaf tensor which would get no gradient."""
+    listed = {id(tensor) for tensor in known}
+    for leaf in graph_leaves(outputs):
+        if id(leaf) not in listed:
+            raise ArgumentError(
+                f"the field or the running cost depends on a tensor of shape {list(leaf.shape)} "
+                "that requires a gradient but was not found; name it in params=, make it a "
+                "parameter of the field's module, or use Backprop()"
+            )
+
+
+def _reachable(thing: Any, seen: set[int]) -> Iterator[Tensor]:
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, Tensor):
+        if thing.requires_grad:
+            yield thing
+    elif isinstance(thing, nn.Module):
+        yield from (p for p in thing.parameters() if p.requires_grad)
+        for module in thing.modules():
+            yield from _reachable(list(vars(module).values()), seen)
+    else:
+        for part in _parts(thing):
+            yield from _reachable(part, seen)
+
+
+def _parts(thing: Any) -> Iterable[Any]:
+    """What a callable or a container is made of."""
+    if isinstance(thing, Mapping):
+        return list(thing.values())
+    if isinstance(thing, list | tuple | set | frozenset):
+        return thing
+    if isinstance(thing, functools.partial):
+        return [thing.func, thing.args, thing.keywords]
+    if inspect.ismethod(thing):
+        return [thing.__self__, thing.__func__]
+    if inspect.isfunction(thing):
+        return _closed_over(thing)
+    if callable(thing) and not isinstance(thing, type) and hasattr(thing, "__dict__"):
+        return [vars(thing), getattr(type(thing), "__call__", None)]
+    return ()
+
+
+def _closed_over(function: Callable[..., Any]) -> list[Any]:
+    if function.__module__.partition(".")[0] == torch.__name__:
+        return []
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+    names = function.__code__.co_names
+    outside = [function.__globals__[name] for name in names if name in function.__globals__]
+    inner = [code for code in function.__code__.co_consts if inspect.iscode(code)]
+    nested = [
+        function.__globals__[name]
+        for code in inner
+        for name in code.co_names
+        if name in function.__globals__
+    ]
+    return [*cells, *outside, *nested, function.__defaults__, function.__kwdefaults__]
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # a variable that is not assigned yet
+        return False

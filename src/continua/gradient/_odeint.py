@@ -1,0 +1,120 @@
+"""One entry for any field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from continua._errors import ArgumentError, SolveError
+from continua.solve import Dopri5, Dynamics, Solution, Solver, Status
+
+from ._backprop import Backprop
+from ._checks import (
+    SaveAt,
+    check_values,
+    checked_depths,
+    checked_gradient,
+    checked_solver,
+    checked_span,
+    explain,
+)
+from ._ends import Ends, solution, with_end
+from ._function import CallableDynamics, checked_params, refuse_state
+from ._gradient import Gradient, autocast_on
+from ._problem import Problem, RunningCost
+
+
+def odeint(
+    f: Callable[..., Any],
+    z: Any,
+    span: Ends = (0.0, 1.0),
+    *,
+    solver: Solver | None = None,
+    gradient: Gradient | None = None,
+    params: Iterable[Tensor] | None = None,
+    args: tuple[Any, ...] = (),
+    save_at: SaveAt = None,
+    running_cost: RunningCost | None = None,
+    raise_on_failure: bool = True,
+) -> Solution:
+    r"""Integrate any field f(s, z).
+
+    .. math:: \frac{dz}{ds} = f(s, z), \qquad z(s_0) = z_0
+
+    Every gradient works. `Backprop` needs no parameters: autograd finds them. The others evaluate
+    f again, so they have to know what it depends on. Parameters are found in modules and in what
+    functions close over; others are named in `params`. A tensor that requires a gradient and was
+    not found is refused in the backward pass.
+
+    Args:
+        f: a function or a module, called as f(s, z, *args) with a scalar tensor s.
+        z: the state at the start: a tensor, or a tuple or dictionary of tensors.
+        span: from where to where, also backward. End points that require a gradient get one.
+        solver: `Dopri5()` by default.
+        gradient: `Backprop()` by default.
+        params: tensors that f or the running cost depend on, besides those that are found.
+        args: further arguments of f. Tensors among them get gradients.
+        save_at: the depths to return, along the span; `"steps"` for the start and the end of
+            every step of a fixed grid, None for the end alone.
+        running_cost: l(s, z), one number per sample; `Solution.cost` is its integral.
+        raise_on_failure: False returns the status of a solve that stopped instead.
+
+    Example:
+        >>> import continua as ct
+        >>> rate = torch.tensor(-1.0, requires_grad=True)
+        >>> end = ct.odeint(lambda s, z: rate * z, torch.ones(1), gradient=ct.Adjoint()).final
+        >>> end.backward()
+        >>> round(end.item(), 3), round(rate.grad.item(), 3)  # exp(-1) twice
+        (0.368, 0.368)
+    """
+    if not callable(f):
+        raise ArgumentError(f"a field is a function f(s, z) or a module, not {f!r}")
+    method = checked_gradient(Backprop() if gradient is None else gradient)
+    problem = Problem.of(z, running_cost, None, checked_span(span))
+    if not isinstance(method, Backprop):
+        refuse_state(f)
+    dynamics = CallableDynamics(f, problem, tuple(args), checked_params(params), z)
+    return solve(dynamics, problem, span, solver, method, save_at, raise_on_failure)
+
+
+def solve(
+    dynamics: Dynamics,
+    problem: Problem,
+    span: Ends,
+    solver: Solver | None,
+    gradient: Gradient,
+    save_at: SaveAt,
+    raise_on_failure: bool,
+) -> Solution:
+    """Follow dynamics: what `odeint` does for a function.
+
+    Args:
+        dynamics: the field.
+        problem: what it starts from.
+        span: the ends as they were given, of which some may require a gradient.
+        solver: `Dopri5()` if it is None.
+        gradient: how to differentiate.
+        save_at: the depths to return.
+        raise_on_failure: False returns the status of a solve that stopped instead.
+    """
+    used = checked_solver(Dopri5() if solver is None else solver)
+    where = checked_depths(save_at, problem.span, used)
+    gradient.check(used, dynamics)
+    start = problem.z
+    # Under autocast the field may compute in half precision; the sum of its steps may not.
+    if autocast_on(start[0].device.type):
+        half = (torch.float16, torch.bfloat16)
+        start = tuple(leaf.float() if leaf.dtype in half else leaf for leaf in start)
+        problem = replace(problem, z=start)
+    start = with_end(dynamics, start, span, problem, at_end=False)
+    trajectory = gradient.solve(used, dynamics, start, problem.span, where)
+    if trajectory.status is Status.NON_FINITE:
+        check_values(problem.z)
+    if trajectory.status is not Status.SUCCESS and raise_on_failure:
+        raise SolveError(explain(trajectory, used))
+    final = with_end(dynamics, trajectory.final, span, problem, at_end=True)
+    return solution(trajectory, final, where, problem)
