@@ -128,6 +128,17 @@ def test_beyond_the_ends_cells_hold_and_formulas_continue(basis):
         torch.testing.assert_close(here, there, rtol=1e-3, atol=1e-3 * steepness(basis))
 
 
+@every_family
+def test_a_basis_made_and_evaluated_in_a_compiled_function(family):
+    def evaluate(s):
+        return family.of_size(4)(s)
+
+    torch.compiler.reset()  # the families share the function's code
+    s = tensor(0.3, 0.5)
+    compiled = torch.compile(evaluate, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(s), evaluate(s))
+
+
 # -- derivative --------------------------------------------------------------------------------
 
 

@@ -43,7 +43,7 @@ class Basis(Value, ABC):
     positional = 1
     remedy = "make another one; continua.compress and continua.refine change the basis of a block"
 
-    @cached_property
+    @property
     def breakpoints(self) -> tuple[float, ...]:
         return (0.0, 1.0)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -40,11 +39,11 @@ class Fourier(Basis):
         period = check_positive("the period of a Fourier basis", self.period)
         object.__setattr__(self, "period", period)
 
-    @cached_property
+    @property
     def size(self) -> int:  # type: ignore[override]  # a field elsewhere
         return 2 * self.order + 1
 
-    @cached_property
+    @property
     def nodes(self) -> tuple[Point, ...]:
         # Within one period, or the interpolation would be singular.
         reach = min(1.0, self.period)

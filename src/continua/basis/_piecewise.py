@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -51,11 +50,11 @@ class PiecewiseConstant(Basis):
     def __post_init__(self) -> None:
         check_count("the number of cells", self.size)
 
-    @cached_property
+    @property
     def breakpoints(self) -> tuple[float, ...]:
         return equispaced(self.size + 1)
 
-    @cached_property
+    @property
     def nodes(self) -> tuple[Point, ...]:
         return tuple(Point((2 * k + 1) / (2 * self.size)) for k in range(self.size))
 
@@ -95,11 +94,11 @@ class PiecewiseLinear(Basis):
     def __post_init__(self) -> None:
         check_count("the number of nodes", self.size)
 
-    @cached_property
+    @property
     def breakpoints(self) -> tuple[float, ...]:
         return equispaced(max(self.size, 2))
 
-    @cached_property
+    @property
     def nodes(self) -> tuple[Point, ...]:
         return tuple(map(Point, self.breakpoints if self.size > 1 else (0.5,)))
 
@@ -150,11 +149,11 @@ class DiscontinuousLinear(Basis):
                 f"use {self.size - 1} or {self.size + 1}, not {self.size}"
             )
 
-    @cached_property
+    @property
     def breakpoints(self) -> tuple[float, ...]:
         return equispaced(self.size // 2 + 1)
 
-    @cached_property
+    @property
     def nodes(self) -> tuple[Point, ...]:
         return tuple(
             point

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -54,7 +53,7 @@ class _Recurrent(Basis):
     def __post_init__(self) -> None:
         check_count("the number of polynomials", self.size)
 
-    @cached_property
+    @property
     def nodes(self) -> tuple[Point, ...]:
         # The zeros of the Chebyshev polynomial, ascending, are good interpolation nodes.
         angles = (math.pi * (k + 0.5) / self.size for k in range(self.size))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cached_property
 from typing import NoReturn, Self
 
 import torch
@@ -34,7 +33,7 @@ class _Radial(Basis):
         """From one centre to the next."""
         return 1 / (self.size - 1) if self.size > 1 else 1.0
 
-    @cached_property
+    @property
     def nodes(self) -> tuple[Point, ...]:
         return tuple(map(Point, equispaced(self.size) if self.size > 1 else (0.5,)))
 

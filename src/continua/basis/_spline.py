@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
@@ -43,15 +41,15 @@ class BSpline(Basis):
                 f"use size >= {degree + 1} or degree <= {size - 1}"
             )
 
-    @cached_property
+    @property
     def breakpoints(self) -> tuple[float, ...]:
         return equispaced(self.size - self.degree + 1)
 
-    @cached_property
+    @property
     def nodes(self) -> tuple[Point, ...]:
         return tuple(map(Point, greville(self._knots, self.degree)))
 
-    @cached_property
+    @property
     def _knots(self) -> list[int]:
         """The knots in units of cells, which are integers and hence exact."""
         p, cells = self.degree, self.size - self.degree
