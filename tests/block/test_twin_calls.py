@@ -108,13 +108,12 @@ def test_functional_call_with_other_coefficients(gradient, grad):
     block, x = made(mlp(4, norm=True), gradient), inputs()
     other = scrambled(copy.deepcopy(block))
     before = tensors(block)
-    given = {k: v.detach().clone().requires_grad_(v.is_floating_point())
-             for k, v in other.state_dict().items()}  # fmt: skip
+    names = [name for name, _ in other.named_parameters()]
+    given = {k: v.clone().requires_grad_(k in names) for k, v in other.state_dict().items()}
     with torch.set_grad_enabled(grad):
         found, expected = functional_call(block, given, (x,)), other(x)
     assert torch.equal(found, expected)
     if grad:
-        names = [name for name, _ in other.named_parameters()]
         two = torch.autograd.grad(expected.square().sum(), list(other.parameters()))
         # The backward pass runs after the call: a gradient that evaluates again may refuse.
         allowed = () if isinstance(gradient, ct.Backprop) else (ct.SolveError,)
