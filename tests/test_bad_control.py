@@ -146,7 +146,7 @@ def test_depths_of_the_wrong_shape(out, said):
 
 
 def test_a_signal_cannot_control_samples_at_different_depths():
-    path = ct.Path([0.0, 2.0], torch.ones(2, 3, 2).double())
+    path = ct.Signal([0.0, 2.0], torch.ones(2, 3, 2).double())
     with reads(ct.ArgumentError, "a Path cannot control", "a tensor as its control$"):
         deep(torch.ones(3).double())(Z, control=path)
 
@@ -283,7 +283,7 @@ def test_a_running_cost_on_a_solve_that_fails(gradient):
 )
 @pytest.mark.parametrize("kind", ["linear", "cubic", "previous"])
 def test_a_signal_shorter_than_the_span(depths, span, kind):
-    path = ct.Path(depths, torch.ones(2, 3, 2), kind)
+    path = ct.Signal(depths, torch.ones(2, 3, 2), kind)
     said = (
         f"given from depth {depths[0]:g} to {depths[1]:g}",
         f"the solve goes from {span[0]:g} to {span[1]:g}: give values for all of it$",
@@ -295,15 +295,15 @@ def test_a_signal_shorter_than_the_span(depths, span, kind):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: ct.Path([0.0], torch.ones(1)), r"two or more depths in a row, not .* \[1\]"),
-        (lambda: ct.Path([0.0, 0.7, 0.4], torch.ones(3)), "0.4 follows 0.7: sort"),
-        (lambda: ct.Path([0.0, 0.0], torch.ones(2)), "0 follows 0: .* name no depth twice"),
-        (lambda: ct.Path([0.0, math.nan], torch.ones(2)), "nan follows 0"),
-        (lambda: ct.Path(["a", "b"], torch.ones(2)), r"numbers, not \['a', 'b'\]"),
-        (lambda: ct.Path([0.0, 1.0], torch.ones(3)), r"values \[2, ...\], not \[3\]"),
-        (lambda: ct.Path([0.0, 1.0], [1.0, 2.0]), r"values \[2, ...\], not list"),
-        (lambda: ct.Path([0, 1], torch.tensor([1, 2])), "not torch.int64; use values.float"),
-        (lambda: ct.Path([0, 1], torch.ones(2), "spline"), "cubic, previous, not 'spline'"),
+        (lambda: ct.Signal([0.0], torch.ones(1)), r"two or more depths in a row, not .* \[1\]"),
+        (lambda: ct.Signal([0.0, 0.7, 0.4], torch.ones(3)), "0.4 follows 0.7: sort"),
+        (lambda: ct.Signal([0.0, 0.0], torch.ones(2)), "0 follows 0: .* name no depth twice"),
+        (lambda: ct.Signal([0.0, math.nan], torch.ones(2)), "nan follows 0"),
+        (lambda: ct.Signal(["a", "b"], torch.ones(2)), r"numbers, not \['a', 'b'\]"),
+        (lambda: ct.Signal([0.0, 1.0], torch.ones(3)), r"values \[2, ...\], not \[3\]"),
+        (lambda: ct.Signal([0.0, 1.0], [1.0, 2.0]), r"values \[2, ...\], not list"),
+        (lambda: ct.Signal([0, 1], torch.tensor([1, 2])), "not torch.int64; use values.float"),
+        (lambda: ct.Signal([0, 1], torch.ones(2), "spline"), "cubic, previous, not 'spline'"),
     ],
 )
 def test_signals_that_are_none(make, said):

@@ -70,8 +70,8 @@ def test_buckets_jump_and_splines_bend(family):
 def test_what_only_bends_costs_nothing(solver):
     block = ct.ODEBlock(nn.Linear(3, 3), ct.PiecewiseLinear(STEPS + 1), solver)
     assert block.solve(X).stats.evaluations == STEPS + 1
-    bent = ct.Path([0.0, 0.5, 1.0], torch.randn(3, 8, 3), "linear")
-    jumping = ct.Path([0.0, 0.5, 1.0], torch.randn(3, 8, 3), "previous")
+    bent = ct.Signal([0.0, 0.5, 1.0], torch.randn(3, 8, 3), "linear")
+    jumping = ct.Signal([0.0, 0.5, 1.0], torch.randn(3, 8, 3), "previous")
     block = ct.ODEBlock(ct.DataControl(nn.Linear(6, 3)), solver=solver)
     assert block.solve(X, control=bent).stats.evaluations == STEPS + 1
     assert block.solve(X, control=jumping).stats.evaluations > STEPS + 1

@@ -81,7 +81,7 @@ class Follow(ct.Field):
 def test_a_signal_is_integrated(kind, solver):
     depths = [0.0, 0.3, 0.55, 1.0]
     values = torch.tensor([[1.0], [-2.0], [0.5], [3.0]], dtype=torch.float64)
-    path = ct.Path(depths, values, kind)
+    path = ct.Signal(depths, values, kind)
     z = ct.ODEBlock(Follow(), solver=solver)(torch.zeros(1, 1, dtype=torch.float64), control=path)
     # Simpson's rule on each piece is exact for cubics; a held signal is the value at its start.
     exact = 0.0
@@ -98,7 +98,7 @@ def test_a_signal_is_integrated(kind, solver):
 
 
 def test_an_adaptive_solver_stops_where_a_signal_jumps():
-    path = ct.Path([0.0, 0.37, 1.0], torch.tensor([[1.0], [5.0], [0.0]]).double(), "previous")
+    path = ct.Signal([0.0, 0.37, 1.0], torch.tensor([[1.0], [5.0], [0.0]]).double(), "previous")
     block = ct.ODEBlock(Follow(), solver=ct.Dopri5(1e-6, 1e-6))
     z = block(torch.zeros(1, 1).double(), control=path)
     assert float(z) == pytest.approx(0.37 + 5 * 0.63, abs=1e-12)
@@ -112,7 +112,7 @@ def test_gradients_flow_into_a_signal(solver, gradient, kind):
     block = ct.ODEBlock(field, ct.PiecewiseConstant(2), solver, gradient)
     values = torch.randn(4, 3, 2, dtype=torch.float64, requires_grad=True)
     z = torch.randn(3, 2, dtype=torch.float64)
-    path = ct.Path([-0.1, 0.25, 0.7, 1.2], values, kind)
+    path = ct.Signal([-0.1, 0.25, 0.7, 1.2], values, kind)
     found = gradients(block, z, path, [values])
     reference = ct.compress(block, solver=solver)
     reference.gradient = ct.Backprop()
@@ -238,10 +238,10 @@ def test_a_vector_controls_an_image():
         (lambda: ct.ZeroAugment(0), "at least 1"),
         (lambda: ct.ZeroAugment(1, place="middle"), "'first' or 'last'"),
         (ct.DepthConcat, "at least one module"),
-        (lambda: ct.Path([0.0], torch.ones(1)), "two or more depths"),
-        (lambda: ct.Path([0.0, 0.0], torch.ones(2)), "increase"),
-        (lambda: ct.Path([0.0, 1.0], torch.ones(3, 1)), r"values \[2, ...\]"),
-        (lambda: ct.Path([0.0, 1.0], torch.ones(2), "spline"), "kind is one of"),
+        (lambda: ct.Signal([0.0], torch.ones(1)), "two or more depths"),
+        (lambda: ct.Signal([0.0, 0.0], torch.ones(2)), "increase"),
+        (lambda: ct.Signal([0.0, 1.0], torch.ones(3, 1)), r"values \[2, ...\]"),
+        (lambda: ct.Signal([0.0, 1.0], torch.ones(2), "spline"), "kind is one of"),
     ],
 )
 def test_what_cannot_be_made(make, message):
@@ -262,7 +262,7 @@ def test_what_cannot_be_made(make, message):
         (
             ct.DataControl(nn.Linear(4, 2)),
             (2, 2),
-            ct.Path([0.0, 0.5], torch.ones(2, 2, 2)),
+            ct.Signal([0.0, 0.5], torch.ones(2, 2, 2)),
             "from depth 0 to 0.5, but the solve goes from 0 to 1",
         ),
     ],

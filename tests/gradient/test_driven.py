@@ -24,7 +24,7 @@ class Driven(ct.Field):
         self.linear, self.frequency = nn.Linear(3, 3, bias=False), frequency
 
     def forward(self, s, z, x):
-        given = x(s) if isinstance(x, ct.Path) else x
+        given = x(s) if isinstance(x, ct.Signal) else x
         return torch.cos(self.frequency * s) * torch.tanh(self.linear(given)) - z
 
 
@@ -38,7 +38,7 @@ def gradient(field, solver, method, control):
 def signal(kind):
     generator = torch.Generator().manual_seed(3)
     values = torch.randn(21, 2, 3, generator=generator, dtype=torch.float64)
-    return ct.Path(torch.linspace(0, 1, 21), values, kind)
+    return ct.Signal(torch.linspace(0, 1, 21), values, kind)
 
 
 CASES = {
@@ -72,7 +72,7 @@ def test_jumps_of_any_span_are_found(span, solver, cells):
             field, ct.PiecewiseConstant(cells), solver(2 * cells), method,
             span=span, init="independent",
         ).double()  # fmt: skip
-        assert sum(len(stages) > 1 for stages in block.solver.plan(span, block._stretch.jumps)) == (
+        assert sum(len(stages) > 1 for stages in block.solver.plan(span, block.stretch.jumps)) == (
             cells - 1
         )
         x = X.clone().requires_grad_()

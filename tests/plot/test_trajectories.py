@@ -160,13 +160,13 @@ class Tell(ct.Field):
         self.reads = reads
 
     def forward(self, s, z, x):
-        value = x(s) if isinstance(x, ct.Path) else x
+        value = x(s) if isinstance(x, ct.Signal) else x
         return s * z + (value if self.reads else 0)
 
 
 def test_a_field_that_depends_on_the_sample_is_left_out():
     x = some_points()
-    path = ct.Path([0.0, 1.0], torch.stack([x, -x]))
+    path = ct.Signal([0.0, 1.0], torch.stack([x, -x]))
     for control in (None, x.flip(0), path):
         for reads in (True, False):
             block = ct.ODEBlock(Tell(reads), solver=ct.RK4(steps=4))

@@ -95,7 +95,7 @@ def test_breakpoints_cost_no_accuracy(pair):
     block = scrambled(ct.ODEBlock(field, ct.PiecewiseConstant(5), pair(1e-6, 1e-6), span=(0, 3)))
     known = block.solve(x).stats
     assert known.rejected <= 3
-    block._stretch.breaks = ()
+    block.stretch.breaks = ()
     assert block.solve(x).stats.evaluations > known.evaluations
 
 

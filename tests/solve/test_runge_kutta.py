@@ -15,8 +15,9 @@ from torch import nn
 
 import continua as ct
 from continua import ArgumentError
+from continua._values import from_config
 from continua.basis import PiecewiseConstant, Point, sample
-from continua.solve import SOLVERS, Function, Pair, RungeKutta, Stage, solver_from_config
+from continua.solve import SOLVERS, Function, Pair, RungeKutta, Solver, Stage
 from problems import PROBLEMS, Problem, advance, rates, saved
 
 METHODS = {name: solver for name, solver in SOLVERS.items() if issubclass(solver, RungeKutta)}
@@ -354,7 +355,7 @@ def test_a_solver_is_a_value(method, steps):
     config = json.loads(json.dumps(solver.config()))
     assert config == {"type": method.__name__, "steps": steps}
     for again in (
-        solver_from_config(config),
+        from_config(Solver, config),
         eval(repr(solver), dict(SOLVERS)),
         method(steps=steps + 1).with_steps(steps),
     ):
@@ -378,13 +379,13 @@ def test_steps_that_cannot_be(method, steps):
         method(steps=1).with_steps(steps)
     if steps is not None or not issubclass(method, Pair):  # None lets a pair choose its own steps
         with pytest.raises(ArgumentError):
-            solver_from_config({"type": method.__name__, "steps": steps})
+            from_config(Solver, {"type": method.__name__, "steps": steps})
 
 
 @pytest.mark.parametrize("name", ["RK5", "", None, 4, ["RK4"], "rk4"], ids=repr)
 def test_a_solver_that_is_unknown(name):
     with pytest.raises(ArgumentError, match="unknown solver") as error:
-        solver_from_config({"type": name, "steps": 3})
+        from_config(Solver, {"type": name, "steps": 3})
     assert repr(name) in str(error.value)
     assert all(solver in str(error.value) for solver in SOLVERS)
 
@@ -394,4 +395,4 @@ def test_a_solver_that_is_unknown(name):
 )
 def test_a_config_that_is_damaged(config):
     with pytest.raises(ArgumentError):
-        solver_from_config(config)
+        from_config(Solver, config)

@@ -36,4 +36,4 @@ __all__ = [
 ]
 
 #: every family, by name
-FAMILIES = known(Basis)  # type: ignore[type-abstract]
+FAMILIES = known(Basis)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from continua._errors import SolveError
 from continua.basis import Constant, PiecewiseConstant
@@ -102,9 +103,9 @@ class BlockDynamics(Dynamics):
     def constants(self) -> list[Tensor]:
         """What trains and is no function of depth: of the cost, or unfrozen after wrapping."""
         known = {id(tensor(self.field, name)) for name in self.expansion.weights}
-        own = [p for p in self.field.parameters() if p.requires_grad]
+        own = [p for p in self.field.parameters() if p.requires_grad and id(p) not in known]
         found = [*own, *dependencies(self.call.problem.given_cost)]
-        return list({id(t): t for t in found if id(t) not in known}.values())
+        return list({id(t): t for t in found}.values())
 
     def given(self) -> Any:
         """What a backward pass may differentiate by besides weights: input and arguments."""
@@ -296,14 +297,11 @@ class BlockDynamics(Dynamics):
             yield BlockRerun(self, run, *cut((self.call.x, self.call.args, self.call.kwargs)))
 
     def _seen(self) -> Unchanged:
-        tensors = [*self.tensors, *(p for p in self.field.parameters() if not p.requires_grad)]
-        return Unchanged(self.field, [*tensors, *tensors_in(self.given())])
+        weights = [tensor(self.field, name) for name in self.expansion.weights]
+        frozen = [p for p in self.field.parameters() if not p.requires_grad]
+        given = [t for t in tree_leaves(self.given()) if isinstance(t, Tensor)]
+        return Unchanged(self.field, [*weights, *frozen, *given])
 
 
 def _called(call: Callable[..., Any], s: Tensor, x: Any) -> Callable[[Any], Any]:
     return lambda z: call(s, z, x)
-
-
-def tensors_in(given: Any) -> list[Tensor]:
-    """The tensors of a structure."""
-    return [t for t in torch.utils._pytree.tree_leaves(given) if isinstance(t, Tensor)]

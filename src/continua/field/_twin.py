@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from operator import is_
 from types import MethodType
 from typing import Any, Self
@@ -74,6 +75,10 @@ class Twin:
         if isinstance(value, MethodType):
             owner = self._mapped(value.__self__)
             return value if owner is value.__self__ else MethodType(value.__func__, owner)
+        if isinstance(value, partial):
+            parts = [self._mapped(part) for part in (value.func, value.args, value.keywords)]
+            same = all(map(is_, parts, (value.func, value.args, value.keywords)))
+            return value if same else partial(parts[0], *parts[1], **parts[2])
         if type(value) in (list, tuple):
             parts = [self._mapped(part) for part in value]
             return value if all(map(is_, parts, value)) else type(value)(parts)

@@ -317,8 +317,6 @@ def _fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
                 f"the model needs {list(expected[name].shape)}"
             )
         own[name].data = value.to(own[name].device)
-    for block in _blocks(model).values():
-        block._place()
 
 
 # -- bytes on disk -----------------------------------------------------------------------------

@@ -44,4 +44,4 @@ __all__ = [
 ]
 
 #: every gradient, by name
-GRADIENTS = known(Gradient)  # type: ignore[type-abstract]
+GRADIENTS = known(Gradient)

@@ -89,7 +89,7 @@ def _parts(thing: Any) -> Iterable[Any]:
     if inspect.isfunction(thing):
         return _closed_over(thing)
     if callable(thing) and not isinstance(thing, type) and hasattr(thing, "__dict__"):
-        return [vars(thing), getattr(type(thing), "__call__", None)]
+        return [vars(thing), type(thing).__call__]
     return ()
 
 

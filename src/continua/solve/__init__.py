@@ -88,4 +88,4 @@ __all__ = [
 ]
 
 #: every solver, by name
-SOLVERS = known(Solver)  # type: ignore[type-abstract]
+SOLVERS = known(Solver)
