@@ -89,7 +89,7 @@ class _Call(NamedTuple):
     module: str
     before: tuple[fx.Node, ...]
     after: tuple[fx.Node, ...]
-    further: dict[str, fx.Node]
+    further: dict[str, Any]
 
 
 class _Recorded(Dynamics):
