@@ -207,7 +207,7 @@ class BlockDynamics(Dynamics):
         if self._checked:
             return problem.evaluations(calls, depths, self.call.x)
         self._checked = True
-        known = self.tensors if problem.repeated else ()
+        known = [*wanting(self.given()), *self.constants] if problem.repeated else []
         name = type(self.field).__name__
         return problem.first_evaluations(name, calls, depths, self.call.x, known)
 

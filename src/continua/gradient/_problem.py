@@ -18,7 +18,7 @@ from ._backprop import Backprop
 from ._checks import checked_state, unflat
 from ._dependencies import leaves_of, refuse_unknown
 from ._first import first_call
-from ._gradient import Gradient
+from ._gradient import Gradient, leaf
 
 RunningCost = Callable[..., Tensor]
 
@@ -131,7 +131,8 @@ class Problem:
             calls: from the state to its slope, one for each evaluation.
             depths: of the evaluations.
             x: the input.
-            tensors: that get gradients from a backward pass which evaluates the field again.
+            tensors: that get gradients from a backward pass which evaluates the field again,
+                besides the weights that vary with depth.
         """
 
         def first(z: Any) -> Any:
@@ -148,10 +149,10 @@ def _refusing(evaluate: Evaluate, known: Sequence[Tensor]) -> Evaluate:
 
     def checked(z: State) -> State:
         with torch.enable_grad():
-            out = evaluate(z)
-        if any(leaf.requires_grad for leaf in out):
-            refuse_unknown(out, leaves_of(known))
-        return tuple(leaf.detach() for leaf in out)
+            start = leaf(z)
+            out = evaluate(start)
+        refuse_unknown(out, [*start, *leaves_of(known)])
+        return tuple(slope.detach() for slope in out)
 
     return checked
 

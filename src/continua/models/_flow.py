@@ -193,25 +193,10 @@ class ContinuousFlow(nn.Module):
             raise ArgumentError("regularisers are not there for context='sample'")
         self._check(x, context)
         control = context if self.context == "given" else x
-        noise = self._noise(x)
-        args = (noise,) if self.trace == "hutchinson" else ()
-        field = self.block.field
-        assert isinstance(field, _Divergence)
-
-        def cost(s: Tensor, state: tuple[Tensor, Tensor], seen: Any) -> Tensor:
-            if kind == "kinetic":
-                return evaluated(field.field, s, state[0], seen).square().sum(1)
-            with torch.enable_grad():
-                z = _tracked(state[0])
-                f = evaluated(field.field, s, z, seen)
-                (product,) = torch.autograd.grad(f, z, noise, create_graph=True)
-            return product.square().sum(1)
-
         zeros = x.new_zeros(len(x))
-        solution = self.block.solve((x, zeros), *args, control=control, running_cost=cost)
-        z, change = solution.final
-        assert solution.cost is not None
-        return self._prior(context).log_prob(z) + change, solution.cost
+        state = (x, zeros, zeros)
+        z, change, cost = self.block(state, self._noise(x), control=control, cost=kind)
+        return self._prior(context).log_prob(z) + change, cost
 
     @property
     def _takes_context(self) -> bool:
@@ -295,7 +280,10 @@ class ContinuousFlow(nn.Module):
 
 
 class _Divergence(Field):
-    """The field on (z, log-density), with the trace of its derivative; or on z alone."""
+    """The field on (z, log-density), with the trace of its derivative; or on z alone.
+
+    A third part of the state is the integral of a regulariser.
+    """
 
     reads_depth = False
 
@@ -306,23 +294,29 @@ class _Divergence(Field):
     def forward(self, s: Tensor, z: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(z, Tensor):
             return _checked(self.field, s, z, x)
-        state: Tensor = z[0]
         wanted = torch.is_grad_enabled()
         with torch.enable_grad():
-            state = _tracked(state)
+            state = _tracked(z[0])
             f = _checked(self.field, s, state, x)
             if f.shape != state.shape:
                 raise ShapeError(
                     f"the field maps {list(state.shape)} to {list(f.shape)}; dz/ds must have the "
                     "shape of z"
                 )
-            if self.trace == "hutchinson":
+            slopes = [f]
+            if self.trace == "hutchinson" or kwargs.get("cost") == "jacobian":
                 (noise,) = args
-                (product,) = torch.autograd.grad(f, state, noise, create_graph=wanted)
-                change = (product * noise).sum(1)
+                (product,) = torch.autograd.grad(
+                    f, state, noise, create_graph=wanted, retain_graph=True
+                )
+            if self.trace == "hutchinson":
+                slopes.append((product * noise).sum(1))
             else:
-                change = _trace(f, state, wanted)
-        return (f, change) if wanted else (f.detach(), change.detach())
+                slopes.append(_trace(f, state, wanted))
+            if len(z) > 2:
+                energy = f if kwargs["cost"] == "kinetic" else product
+                slopes.append(energy.square().sum(1))
+        return tuple(slopes if wanted else [slope.detach() for slope in slopes])
 
 
 class _Carried(Field):
