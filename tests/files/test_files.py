@@ -49,7 +49,7 @@ def test_round_trip(saved):
         ct.refine,
         lambda m: ct.compress(m, ct.Fourier(1), solver=ct.RK38(steps=3)),
         lambda m: ct.compress(m, ct.BSpline(4, degree=2), state_basis=ct.PiecewiseLinear(3)),
-        lambda m: ct.compress(m, {"*": {"*.weight": ct.GaussianRBF(3), "*": ct.Legendre(2)}}),
+        lambda m: ct.compress(m, {"*.weight": ct.GaussianRBF(3), "*": ct.Legendre(2)}),
         lambda m: m.double(),
         lambda m: with_gradient(m, ct.Checkpoint("sqrt")),
         lambda m: with_gradient(m, ct.Adjoint("backsolve", solver=ct.Tsit5(1e-6, 1e-7))),

@@ -38,7 +38,7 @@ from continua.gradient import (
 from continua.solve import RK4, Solution, Solver, Span, Stage, Stats, sides
 
 from ._dynamics import BlockDynamics, Call
-from ._layout import by_rows, summary
+from ._layout import by_rows, described, shared
 from ._plan import Plan, Stretch
 
 Ends = tuple[float | Tensor, float | Tensor]
@@ -119,6 +119,16 @@ class ODEBlock(nn.Module):
     def span(self) -> Span:
         """From which depth to which; fixed, since the basis is stretched over it."""
         return self._span
+
+    @property
+    def basis(self) -> Basis | dict[str, Basis]:
+        """The basis that all weights share; where they differ, each by the weight's name."""
+        return shared(self.expansion.weights)
+
+    @property
+    def state_basis(self) -> Basis | dict[str, Basis]:
+        """The same for the state; empty without any."""
+        return shared(self.expansion.state)
 
     @property
     def solver(self) -> Solver:
@@ -242,17 +252,7 @@ class ODEBlock(nn.Module):
 
     def extra_repr(self) -> str:
         """What stands in the first lines of the repr."""
-        weights, state = self.expansion.weights, self.expansion.state
-        lines = [f"basis={summary(weights)}"]
-        if state and (set(state.values()) != set(weights.values())):
-            lines.append(f"state_basis={summary(state)}")
-        lines.append(f"solver={self.solver!r}, span=({self.span[0]:g}, {self.span[1]:g})")
-        if self.gradient != Backprop():
-            lines.append(f"gradient={self.gradient!r}")
-        count = sum(p.numel() for p in self.parameters())
-        scalars = sum(tensor(self.field, name).numel() for name in state)
-        lines.append(f"parameters={count:,}, state={scalars:,}")
-        return "\n".join(lines)
+        return "\n".join(described(self))
 
     # -- what the verbs use --------------------------------------------------------------------
 

@@ -234,26 +234,26 @@ def run_compress(options: CompressOptions) -> Comparison:
     """Write a smaller model."""
     check_apart(options.model, options.out)
     model, run = open_model(options.model)
-    basis: Any = None
-    state_basis: Any = None
-    if options.basis is not None:
-        basis = parse_basis(options.basis)
-    elif options.solver is None and options.steps is None:
-        basis, state_basis = half_bases(model)
-        if not any(basis.values()):
+    halves: dict[str, dict[str, Any]] = {}
+    if options.basis is None and options.solver is None and options.steps is None:
+        weights, states = half_bases(model)
+        if not any(weights.values()):
             raise ct.ArgumentError(
                 f"the model of {options.model} has no weights that vary with depth: nothing to "
                 "compress"
             )
-    if options.state_basis is not None:
-        state_basis = parse_basis(options.state_basis)
+        halves = {name: {"basis": bases} for name, bases in weights.items()}
+        if options.state_basis is None:
+            for name, bases in states.items():
+                halves[name]["state_basis"] = bases
     small = ct.compress(
         model,
-        basis,
+        None if options.basis is None else parse_basis(options.basis),
         steps=options.steps,
         solver=None if options.solver is None else parse_solver(options.solver),
-        state_basis=state_basis,
+        state_basis=None if options.state_basis is None else parse_basis(options.state_basis),
         method=options.method,
+        per_block=halves,
     )
     how = {k: v for k, v in dataclasses.asdict(options).items() if k not in ("model", "out")}
     save_model(small, options.out, run, verb="compress", **how)
