@@ -94,7 +94,7 @@ def _parts(thing: Any) -> Iterable[Any]:
 
 
 def _closed_over(function: Callable[..., Any]) -> list[Any]:
-    if function.__module__.partition(".")[0] == torch.__name__:
+    if (function.__module__ or "").partition(".")[0] == torch.__name__:
         return []
     cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
     names = function.__code__.co_names
