@@ -33,6 +33,7 @@ from continua.gradient import (
     checked_gradient,
     checked_solver,
     checked_span,
+    followed,
     solve,
 )
 from continua.solve import RK4, Solution, Solver, Span, Stage, Stats, sides
@@ -160,7 +161,11 @@ class ODEBlock(nn.Module):
                 start by default.
             kwargs: further arguments, handed to the field at every evaluation.
         """
-        return self._solved(x, args, kwargs, control, ()).final
+        dynamics = self._dynamics(x, args, kwargs, control, self.span, None, self.solver)
+        problem = dynamics.call.problem
+        trajectory = followed(dynamics, problem, self.span, self.solver, self.gradient)
+        self.record(trajectory.stats)
+        return problem.state(trajectory.final)
 
     def solve(
         self,
@@ -198,9 +203,13 @@ class ODEBlock(nn.Module):
             >>> solution.z.shape, solution.stats.evaluations
             (torch.Size([3, 1, 2]), 16)
         """
-        return self._solved(
-            x, args, kwargs, control, save_at, span, running_cost, solver, raise_on_failure
-        )
+        ends = self.span if span is None else span
+        used = self.solver if solver is None else checked_solver(solver)
+        dynamics = self._dynamics(x, args, kwargs, control, ends, running_cost, used)
+        problem = dynamics.call.problem
+        out = solve(dynamics, problem, ends, used, self.gradient, save_at, raise_on_failure)
+        self.record(out.stats)
+        return out
 
     def at(self, s: float, side: Side = "right") -> nn.Module:
         """The plain module at one depth, its tensors detached copies.
@@ -294,27 +303,6 @@ class ODEBlock(nn.Module):
             recorder(stats)
 
     # -- one solve -----------------------------------------------------------------------------
-
-    def _solved(
-        self,
-        x: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        control: Any,
-        save_at: SaveAt,
-        span: Ends | None = None,
-        running_cost: RunningCost | None = None,
-        solver: Solver | None = None,
-        raise_on_failure: bool = True,
-    ) -> Solution:
-        ends = self.span if span is None else span
-        used = self.solver if solver is None else checked_solver(solver)
-        dynamics = self._dynamics(x, args, kwargs, control, ends, running_cost, used)
-        solution = solve(
-            dynamics, dynamics.call.problem, ends, used, self.gradient, save_at, raise_on_failure
-        )
-        self.record(solution.stats)
-        return solution
 
     def _dynamics(
         self,

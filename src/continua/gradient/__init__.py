@@ -10,7 +10,7 @@ from ._dependencies import dependencies
 from ._finite import has_values, tracing
 from ._function import CallableDynamics, cut, wanting
 from ._gradient import Gradient, autocast_on
-from ._odeint import odeint, solve
+from ._odeint import followed, odeint, solve
 from ._problem import Problem, RunningCost, real
 from ._reversible import Reversible
 
@@ -25,6 +25,7 @@ __all__ = [
     # solves
     "odeint",
     "solve",
+    "followed",
     "Problem",
     "RunningCost",
     "SaveAt",
