@@ -65,15 +65,12 @@ def save(
     Returns:
         The folder.
     """
-    if factory is not None:
-        recipe = describe(factory, dict(arguments or {}))
-    else:
-        recipe = recipe_of(model)
-        if recipe is None:
-            raise ArgumentError(
-                f"how to make this {type(model).__name__} again is not known; make it with "
-                "continua.build(factory, ...), or give save the factory and its arguments"
-            )
+    recipe = recipe_of(model) if factory is None else describe(factory, dict(arguments or {}))
+    if recipe is None:
+        raise ArgumentError(
+            f"how to make this {type(model).__name__} again is not known; make it with "
+            "continua.build(factory, ...), or give save the factory and its arguments"
+        )
     weights = save_tensors(_unique_tensors(model), metadata={"format": "pt"})
     config = {
         "format": FORMAT,

@@ -90,7 +90,7 @@ class _Call(NamedTuple):
     module: str
     before: tuple[fx.Node, ...]
     after: tuple[fx.Node, ...]
-    further: dict[str, fx.Node]
+    further: dict[str, Any]
 
 
 class _Recorded(Dynamics):
