@@ -11,31 +11,7 @@ from torch import nn
 
 import continua as ct
 from block.inference import X, anew, made
-from continua.basis import FAMILIES
-from continua.field import Binding
 from nets import scrambled
-
-
-def test_buckets_are_viewed_once_and_serve_every_solve(without_graph, monkeypatch):
-    block, made_frames = made(), []
-    real = Binding.frame
-    monkeypatch.setattr(Binding, "frame", lambda *a, **k: made_frames.append(0) or real(*a, **k))
-    with without_graph():
-        outputs = [block(X) for _ in range(3)]
-    assert len(made_frames) == 1
-    assert all(torch.equal(out, outputs[0]) for out in outputs)
-    torch.testing.assert_close(outputs[0].clone(), anew(block))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_weights_that_are_sums_are_not_kept(family, monkeypatch):
-    """Memory for every evaluation would stay taken between solves."""
-    block = made(4, FAMILIES[family].of_size(3))
-    with torch.no_grad():
-        out = block(X)
-    sums = any(sampling.rows is not None for sampling in block._placed[1].samplings.values())
-    assert (block._serving is None) == sums
-    torch.testing.assert_close(out, anew(block))
 
 
 def test_a_constant_is_the_same_at_every_evaluation(without_graph):

@@ -1,5 +1,7 @@
 """Memory: counts that can be made by hand, growth with the steps, and a process that agrees."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
