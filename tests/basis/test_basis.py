@@ -224,7 +224,6 @@ def test_sample_takes_each_point_from_its_side(basis):
     assert torch.equal(sample(basis, points), expected)
 
 
-# -- refinement --------------------------------------------------------------------------------
 # -- identity ----------------------------------------------------------------------------------
 
 

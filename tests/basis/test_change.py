@@ -337,6 +337,3 @@ def test_a_midpoint_between_two_buckets_takes_the_right_one():
     for size in range(1, 65):
         picked = ct.interpolation(ct.PiecewiseConstant(2 * size), ct.PiecewiseConstant(size))
         assert torch.equal(picked, eye(2 * size)[1::2]), size
-
-
-# -- fitting -----------------------------------------------------------------------------------

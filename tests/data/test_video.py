@@ -190,6 +190,3 @@ def test_a_damaged_record_is_named_when_it_is_read(tmp_path):
     video = load("bair", folder=tmp_path, frames=2, validation=0.0)
     with pytest.raises(ct.FileError, match=r"traj_0_to_9.tfrecords is damaged: record 1 does not"):
         video.clips("train", torch.arange(2))
-
-
-# -- clips of one's own ------------------------------------------------------------------------

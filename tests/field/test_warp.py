@@ -224,7 +224,6 @@ def test_the_module_is_untouched():
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
-# -- what else takes it ------------------------------------------------------------------------
 # -- mistakes ----------------------------------------------------------------------------------
 
 

@@ -100,7 +100,6 @@ def test_second_derivatives_by_backprop():
     assert torch.autograd.gradgradcheck(energy, (x,), atol=1e-4)
 
 
-# -- the adjoint -------------------------------------------------------------------------------
 # -- oracles and costs -------------------------------------------------------------------------
 
 

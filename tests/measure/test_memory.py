@@ -328,6 +328,3 @@ def test_the_table():
 )
 def test_bytes_in_words(count, text):
     assert readable_bytes(count) == text
-
-
-# -- the process -------------------------------------------------------------------------------

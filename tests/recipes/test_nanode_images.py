@@ -38,7 +38,6 @@ def made(row, scale, classes=10):
     return setup.make(Dataset("images", images, images, images, classes=classes))
 
 
-# -- crossing ----------------------------------------------------------------------------------
 # -- the rows ----------------------------------------------------------------------------------
 
 

@@ -177,7 +177,6 @@ def test_a_reversed_span_is_the_negated_field(method, problem, steps):
     assert [stage.depth for stage in solver.stages((start, end))] == mirrored
 
 
-# -- trajectories ------------------------------------------------------------------------------
 # -- states ------------------------------------------------------------------------------------
 
 

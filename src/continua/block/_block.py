@@ -83,6 +83,9 @@ class ODEBlock(nn.Module):
     """
 
     stats: Stats | None
+    recorders: list[Callable[[Stats], None]]
+    stretch: Stretch
+    _solver: Solver
 
     def __init__(
         self,
@@ -326,7 +329,7 @@ class ODEBlock(nn.Module):
         name = next(iter(self.expansion.weights), None)
         weight = next(self.field.parameters(), None) if name is None else tensor(self.field, name)
         values = self.span if ends is self.span else checked_span(ends)
-        problem = Problem.of(x, cost, weight, values)
+        problem = Problem.of(x, cost, weight, values, self.gradient)
         if isinstance(control, Signal):
             control.check(values)
         seen = x if control is None else control

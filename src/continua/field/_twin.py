@@ -47,12 +47,9 @@ class Twin:
             (id(registry), key) for places in self.slots.values() for registry, key in places
         }
         registries: list[tuple[Registry, Registry]] = [
-            (source, own)
+            (vars(part)[kind], vars(twin)[kind])
             for part, twin in self._twins.items()
-            for source, own in (
-                (part._parameters, twin._parameters),
-                (part._buffers, twin._buffers),
-            )
+            for kind in ("_parameters", "_buffers")
         ]
         self._registries = registries
         #: the slots of tensors that are the same at every evaluation

@@ -8,7 +8,7 @@ from ._checkpoint import Checkpoint
 from ._checks import SaveAt, checked_gradient, checked_solver, checked_span
 from ._dependencies import dependencies
 from ._finite import has_values, tracing
-from ._function import CallableDynamics, cut, refusing, wanting
+from ._function import CallableDynamics, cut, wanting
 from ._gradient import Gradient, autocast_on
 from ._odeint import odeint, solve
 from ._problem import Problem, RunningCost, real
@@ -38,7 +38,6 @@ __all__ = [
     "dependencies",
     "has_values",
     "real",
-    "refusing",
     "tracing",
     "wanting",
 ]

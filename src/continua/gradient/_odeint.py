@@ -48,7 +48,7 @@ def odeint(
     Every gradient works. `Backprop` needs no parameters: autograd finds them. The others evaluate
     f again, so they have to know what it depends on. Parameters are found in modules and in what
     functions close over; others are named in `params`. A tensor that requires a gradient and was
-    not found is refused in the backward pass.
+    not found is refused.
 
     Args:
         f: a function or a module, called as f(s, z, *args) with a scalar tensor s.
@@ -74,7 +74,7 @@ def odeint(
     if not callable(f):
         raise ArgumentError(f"a field is a function f(s, z) or a module, not {f!r}")
     method = checked_gradient(Backprop() if gradient is None else gradient)
-    problem = Problem.of(z, running_cost, None, checked_span(span))
+    problem = Problem.of(z, running_cost, None, checked_span(span), method)
     if not isinstance(method, Backprop):
         refuse_state(f)
     dynamics = CallableDynamics(f, problem, tuple(args), checked_params(params), z)

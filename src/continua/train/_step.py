@@ -114,12 +114,11 @@ class TrainingStep:
                 found = self.task.loss(self.wrapped, batch)
         except ContinuaError as error:
             # A block refuses the output of a layer that diverged: blame the weights, not the data.
-            if all(bool(torch.isfinite(p).all()) for p in self.model.parameters()):
+            diverged = not all(bool(torch.isfinite(p).all()) for p in self.model.parameters())
+            if not diverged and not isinstance(error, SolveError):
                 raise
-            raise SolveError(
-                f"the weights are no longer finite at step {position.step}, epoch "
-                f"{position.epoch + 1}: try a lower learning_rate, warmup or clip"
-            ) from error
+            reason = "the weights are no longer finite" if diverged else f"{error};"
+            raise SolveError(f"{reason} {_advice(position)}") from error
         if not (isinstance(found, tuple) and len(found) == 2):
             raise ArgumentError(
                 f"{type(self.task).__name__}.loss returns the loss and a Tally, not a "
@@ -128,10 +127,7 @@ class TrainingStep:
         loss, tally = found
         value = float(loss.detach())
         if any_process(self.accelerator, not math.isfinite(value))[0]:
-            raise SolveError(
-                f"the training loss is {value:g} at step {position.step}, epoch "
-                f"{position.epoch + 1}: try a lower learning_rate, warmup or clip"
-            )
+            raise SolveError(f"the training loss is {value:g} {_advice(position)}")
         self.optimizer.zero_grad()
         self.accelerator.backward(loss)
         return tally
@@ -150,3 +146,8 @@ class TrainingStep:
         if self.channels_last and tensor.dim() == 4:
             return tensor.contiguous(memory_format=torch.channels_last)
         return tensor
+
+
+def _advice(position: Position) -> str:
+    where = f"at step {position.step}, epoch {position.epoch + 1}"
+    return f"{where}: try a lower learning_rate, warmup or clip"
