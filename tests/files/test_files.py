@@ -10,6 +10,7 @@ from torch import nn
 
 import continua as ct
 from continua.models import continuous_net
+from continua.transform import recipe_of
 from nets import Net, make_net, make_pair, not_a_model, scrambled
 
 
@@ -231,4 +232,4 @@ def test_a_file_names_the_defaults_too_and_one_that_does_not_is_read_with_them(t
     assert config["factory"]["arguments"]["bias"] is True
     del config["factory"]["arguments"]["bias"]  # as if the argument were newer than the file
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert ct.load(tmp_path)._continua_recipe == model._continua_recipe
+    assert recipe_of(ct.load(tmp_path)) == recipe_of(model)

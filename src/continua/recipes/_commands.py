@@ -17,14 +17,16 @@ from continua.files import Exported
 from continua.measure import Comparison
 from continua.train import PartName, Progress, Watch, evaluate, half_bases, silent
 
-from ._demo import find_device, threads
+from ._device import find_device, threads
+from ._grid import Grid, Method
 from ._inputs import InputOptions, model_and_input
+from ._measure import Sweep
 from ._model import open_model, save_model
 from ._parse import parse_basis, parse_solver
 from ._recipe import Recipe, find
 from ._run import Run
 from ._setup import Scale
-from ._sweep import Grid, Method, Sweep, run_sweep
+from ._sweep import run_sweep
 
 #: endings of files that `export` does not write
 FILES = (".safetensors", ".pt", ".pth", ".pt2", ".bin", ".ckpt", ".pb", ".txt")

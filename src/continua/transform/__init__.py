@@ -1,20 +1,22 @@
 """From a model that contains ODE blocks to another model."""
 
-from ._blocks import RECIPE, blocks
+from ._blocks import blocks
 from ._compress import compress
 from ._convert import convert
 from ._hyper import fit_hypernetwork
 from ._project import project_gradient
+from ._recipe import recipe_of, set_recipe
 from ._refine import refine
 from ._unroll import unroll
 
 __all__ = [
-    "RECIPE",
     "blocks",
     "compress",
     "convert",
     "fit_hypernetwork",
     "project_gradient",
+    "recipe_of",
     "refine",
+    "set_recipe",
     "unroll",
 ]
