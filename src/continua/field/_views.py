@@ -55,5 +55,5 @@ def may_keep_views(stack: Tensor) -> bool:
         and stack.device.type in KINDS
         and not wrapped(stack)
         and torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._get_tracing_state() is None
+        and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
     )
