@@ -244,6 +244,16 @@ class StageWeights:
 
     def _call(self, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         slots, written, run, module = self._slots, self._written, self._run, self._module
+        if not (args or kwargs or written):  # often, and called very often
+
+            def plain(*given: Any) -> Any:
+                for registry, key, values in slots:
+                    registry[key] = values[i]
+                if run.placed is not self:
+                    self._place()
+                return module(*given)
+
+            return plain
 
         def call(*given: Any) -> Any:
             for registry, key, values in slots:
@@ -265,7 +275,7 @@ class StageWeights:
         def call(*given: Any) -> Any:
             if run.placed is not self:
                 self._place()
-            return module(*given, *args, **kwargs)
+            return module(*given, *args, **kwargs) if args or kwargs else module(*given)
 
         return call
 

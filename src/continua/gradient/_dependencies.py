@@ -69,8 +69,8 @@ def _reachable(thing: Any, seen: set[int]) -> Iterator[Tensor]:
             yield thing
     elif isinstance(thing, nn.Module):
         yield from (p for p in thing.parameters() if p.requires_grad)
-        for module in thing.modules():
-            yield from _reachable(list(vars(module).values()), seen)
+        for value in (value for module in thing.modules() for value in vars(module).values()):
+            yield from _reachable(value, seen)
     else:
         for part in _parts(thing):
             yield from _reachable(part, seen)
