@@ -1,0 +1,50 @@
+"""What it saves to keep the views of coefficients from one solve without a graph to the next.
+
+A residual unit of two convolutions and two batch norms in 16 buckets on one small image, with the
+views kept (`continua/field/_views.py`) and made anew in every call, in turn.
+
+    python benchmarks/views.py [--rounds 200]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import torch
+from torch import nn
+
+import continua as ct
+from continua.field import _run
+
+
+@torch.no_grad()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=200)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    field = nn.Sequential(
+        nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1, bias=False),
+        nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1, bias=False),
+    )  # fmt: skip
+    block = ct.ODEBlock(field, ct.PiecewiseConstant(16), ct.Euler(steps=16)).eval()
+    x, ask = torch.randn(1, 16, 8, 8), _run.may_keep_views
+    ratios = []
+    for i in range(options.rounds + 20):
+        times = []
+        for keeps in (ask, lambda stack: False):
+            _run.may_keep_views = keeps
+            started = time.perf_counter()
+            block(x)
+            times.append(time.perf_counter() - started)
+        if i >= 20:
+            ratios.append(times[0] / times[1])
+    quartiles = statistics.quantiles(ratios, n=4)
+    print(f"kept / made anew: {quartiles[1]:.3f} (quartiles {quartiles[0]:.3f}-{quartiles[2]:.3f})")
+
+
+if __name__ == "__main__":
+    main()
