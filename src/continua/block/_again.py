@@ -22,15 +22,7 @@ KINDS = ("cpu", "cuda", "mps")
 
 
 class BlockRerun(Rerun):
-    """The field once more, with weights, input and arguments as leaves.
-
-    Args:
-        dynamics: of the forward pass.
-        run: with the coefficients of the forward pass.
-        x: the input, cut from its graph.
-        args: further arguments of the field, cut from their graphs.
-        kwargs: further arguments of the field, cut from their graphs.
-    """
+    """The field once more, with weights, input and arguments as leaves."""
 
     def __init__(
         self,
@@ -95,12 +87,7 @@ class BlockRerun(Rerun):
 
 
 class Unchanged:
-    """What must not change between a forward pass and the backward pass that repeats it.
-
-    Args:
-        field: whose training modes count.
-        tensors: which must stay where and as they are.
-    """
+    """What must not change between a forward pass and the backward pass that repeats it."""
 
     def __init__(self, field: nn.Module, tensors: list[Tensor]):
         self._modes, self._tensors = [m.training for m in field.modules()], tensors

@@ -34,16 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Call:
-    """What a block is called with.
-
-    Attributes:
-        problem: what the solve starts from.
-        x: what a `Field` and the running cost see as the input.
-        args: further arguments of the field.
-        kwargs: further arguments of the field.
-        solver: of this solve.
-        gradient: of this solve.
-    """
+    """What a block is called with."""
 
     problem: Problem
     x: Any
@@ -54,12 +45,7 @@ class Call:
 
 
 class BlockDynamics(Dynamics):
-    """The field of a block, its running cost beside it, for one solve.
-
-    Args:
-        block: whose field it is.
-        call: what it is called with.
-    """
+    """The field of a block, its running cost beside it, for one solve."""
 
     def __init__(self, block: ODEBlock, call: Call):
         self.field, self.expansion, self.call = block.field, block.expansion, call
@@ -258,12 +244,7 @@ class BlockDynamics(Dynamics):
         return self.depths(plan.stages, plan.depths)
 
     def depths(self, stages: Sequence[Stage], exact: Tensor | None = None) -> Sequence[Tensor]:
-        """The depths of stages one by one, in the precision of the state, where they are read.
-
-        Args:
-            stages: the stages.
-            exact: their depths in double precision, if they are known already.
-        """
+        """The depths of stages one by one, in the precision of the state, where they are read."""
         problem = self.call.problem
         if not self.is_field and problem.cost is None:
             return ()

@@ -13,16 +13,7 @@ from continua.solve import PART, Span, Stage
 
 
 class Stretch:
-    """A span of depths, over which bases that live on [0, 1] are stretched.
-
-    Args:
-        span: from which depth to which.
-        bases: those of a block.
-
-    Attributes:
-        breaks: the depths of the span where a basis breaks.
-        jumps: those where it jumps.
-    """
+    """A span of depths, over which bases that live on [0, 1] are stretched."""
 
     def __init__(self, span: Span, bases: Iterable[Basis]):
         self._low, self._high = sorted(span)
@@ -50,20 +41,7 @@ class Stretch:
 
 
 class Plan:
-    """A fixed grid: its stages, depths, and the bases there.
-
-    Args:
-        stages: every evaluation of a solve.
-        stretch: from depths to points of the bases.
-        expansion: of the field.
-
-    Attributes:
-        stages: every evaluation of a solve.
-        points: the same as points of the bases.
-        depths: the same as a tensor.
-        samplings: each basis there.
-        inverses: for the bases of state, what turns values there into coefficients.
-    """
+    """A fixed grid: its stages, depths, and the bases there."""
 
     def __init__(self, stages: tuple[Stage, ...], stretch: Stretch, expansion: Expansion):
         self.stages = stages

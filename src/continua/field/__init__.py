@@ -26,44 +26,16 @@ from ._warp import Warped
 
 __all__ = [
     # fields
-    "Field",
-    "DepthConcat",
-    "DataControl",
-    "HigherOrder",
-    "SelectiveSecondOrder",
-    "Hypernetwork",
-    "Warped",
-    "GivenWeights",
-    "fields_of",
-    "evaluated",
+    "Field", "DepthConcat", "DataControl", "HigherOrder", "SelectiveSecondOrder", "Hypernetwork",
+    "Warped", "GivenWeights", "fields_of", "evaluated",
     # inputs
-    "Signal",
-    "ZeroAugment",
-    "InputLayer",
+    "Signal", "ZeroAugment", "InputLayer",
     # modules whose tensors are functions of depth
-    "BasisChoice",
-    "Init",
-    "Expansion",
-    "Constraint",
-    "expand",
-    "non_negative",
+    "BasisChoice", "Init", "Expansion", "Constraint", "expand", "non_negative",
     "refuse_unsupported",
     # weights at depths
-    "Sampling",
-    "contract",
-    "values_at",
-    "FieldRun",
-    "StageWeights",
-    "Twin",
-    "Twins",
+    "Sampling", "contract", "values_at", "FieldRun", "StageWeights", "Twin", "Twins",
     # tensors of a module, and choices by name
-    "copied",
-    "put",
-    "real",
-    "tensor",
-    "tensor_names",
-    "choose",
-    "choose_bases",
-    "listed",
+    "copied", "put", "real", "tensor", "tensor_names", "choose", "choose_bases", "listed",
     "matches",
-]
+]  # fmt: skip

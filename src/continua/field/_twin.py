@@ -20,15 +20,6 @@ class Twin:
 
     Everything else, hooks and modes included, is shared with the field. A tensor that is put into
     a slot of the twin is seen by the twin alone.
-
-    Args:
-        field: the module.
-        expansion: which of its tensors are functions of depth.
-
-    Attributes:
-        module: the twin of the field.
-        slots: for each tensor that varies from evaluation to evaluation, where it belongs.
-        views: of coefficients, for solves without a graph.
     """
 
     def __init__(self, field: nn.Module, expansion: Expansion):

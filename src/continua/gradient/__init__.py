@@ -16,32 +16,13 @@ from ._reversible import Reversible
 
 __all__ = [
     # gradients
-    "Backprop",
-    "Checkpoint",
-    "Adjoint",
-    "Reversible",
-    "Gradient",
-    "GRADIENTS",
+    "Backprop", "Checkpoint", "Adjoint", "Reversible", "Gradient", "GRADIENTS",
     # solves
-    "odeint",
-    "solve",
-    "followed",
-    "Problem",
-    "RunningCost",
-    "SaveAt",
+    "odeint", "solve", "followed", "Problem", "RunningCost", "SaveAt",
     # for other dynamics
-    "CallableDynamics",
-    "autocast_on",
-    "checked_gradient",
-    "checked_solver",
-    "checked_span",
-    "cut",
-    "dependencies",
-    "has_values",
-    "real",
-    "tracing",
-    "wanting",
-]
+    "CallableDynamics", "autocast_on", "checked_gradient", "checked_solver", "checked_span",
+    "cut", "dependencies", "has_values", "real", "tracing", "wanting",
+]  # fmt: skip
 
 #: every gradient, by name
 GRADIENTS = known(Gradient)

@@ -73,12 +73,7 @@ def checked_depths(save_at: SaveAt, span: Span, solver: Solver) -> list[float]:
 
 
 def checked_state(x: Any, weight: Tensor | None) -> tuple[State, Any]:
-    """The leaves of a state and its structure, None for a single tensor.
-
-    Args:
-        x: what a solve was given.
-        weight: one of the field's weights, with which the state must agree.
-    """
+    """The leaves of a state and its structure, None for a single tensor."""
     if isinstance(x, Tensor):
         _check_kind(x, weight)
         return (x,), None

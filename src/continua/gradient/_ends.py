@@ -70,13 +70,7 @@ class _Once(torch.autograd.Function):
 
 
 def solution(trajectory: Trajectory, where: Sequence[float], problem: Problem) -> Solution:
-    """What a solve gives back.
-
-    Args:
-        trajectory: as it was followed.
-        where: the depths that were to be saved.
-        problem: what it started from.
-    """
+    """What a solve gives back."""
     final, saved = trajectory.final, trajectory.saved
     if saved and len(saved) == len(where) and where[-1] == problem.span[1]:
         saved = [*saved[:-1], final]  # which has the gradients of the span's ends

@@ -16,14 +16,7 @@ from ._finite import has_values
 
 
 def first_call(name: str, call: Callable[[Any], Any], z: Any, structure: Any) -> Any:
-    """What the field returns, or a sentence on what is wrong with it.
-
-    Args:
-        name: of the field.
-        call: evaluates it.
-        z: the state at which it does.
-        structure: of the state, None for a single tensor.
-    """
+    """What the field returns, or a sentence on what is wrong with it."""
     looks = not torch.compiler.is_compiling()
     versions, kept = (_versions(z), _kept(z)) if looks else ([], [])
     try:

@@ -18,15 +18,7 @@ from ._problem import Problem
 
 
 class CallableDynamics(Dynamics):
-    """A callable f(s, z, *args), whose parameters are found or given.
-
-    Args:
-        f: a function or a module.
-        problem: what the solve starts from.
-        args: further arguments of f.
-        params: tensors that f depends on besides those that can be found.
-        x: the state at the start, in its structure, for a running cost that reads it.
-    """
+    """A callable f(s, z, *args), whose parameters are found or given."""
 
     varies = driven = True
 

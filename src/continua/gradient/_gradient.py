@@ -192,12 +192,7 @@ def rng_state(z: State) -> list[Tensor]:
 
 
 class kept_rng:  # noqa: N801
-    """Puts the generators back afterwards as they are now.
-
-    Args:
-        z: a state on the device of the field.
-        states: to set the generators to first.
-    """
+    """Puts the generators back afterwards as they are now."""
 
     def __init__(self, z: State, states: list[Tensor] | None = None):
         self._z, self._states = z, states

@@ -90,17 +90,7 @@ def solve(
     save_at: SaveAt,
     raise_on_failure: bool,
 ) -> Solution:
-    """Follow dynamics: what `odeint` does for a function.
-
-    Args:
-        dynamics: the field.
-        problem: what it starts from.
-        span: the ends as they were given, of which some may require a gradient.
-        solver: `Dopri5()` if it is None.
-        gradient: how to differentiate.
-        save_at: the depths to return.
-        raise_on_failure: False returns the status of a solve that stopped instead.
-    """
+    """Follow dynamics: what `odeint` does for a function."""
     used = checked_solver(Dopri5() if solver is None else solver)
     where = checked_depths(save_at, problem.span, used)
     trajectory = followed(dynamics, problem, span, used, gradient, where, raise_on_failure)

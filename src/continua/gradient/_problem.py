@@ -52,15 +52,7 @@ class Problem:
         span: Span,
         gradient: Gradient,
     ) -> Problem:
-        """Check a state and a running cost.
-
-        Args:
-            x: the state.
-            cost: the running cost.
-            weight: of the field, with which the state must agree.
-            span: from which depth to which.
-            gradient: of the solve.
-        """
+        """Check a state and a running cost."""
         z, structure = checked_state(x, weight)
         repeated = torch.is_grad_enabled() and not isinstance(gradient, Backprop)
         if cost is None:
@@ -84,13 +76,7 @@ class Problem:
     def evaluations(
         self, calls: Sequence[Callable[[Any], Any]], depths: Sequence[Tensor], x: Any
     ) -> list[Evaluate]:
-        """The field on leaves, the running cost beside it.
-
-        Args:
-            calls: from the state to its slope, one for each evaluation.
-            depths: of the evaluations, for the running cost.
-            x: the input, for the running cost.
-        """
+        """The field on leaves, the running cost beside it."""
         if self.structure is None and self.cost is None:  # often, and called very often
             return [_single(call) for call in calls]
         if self.cost is None:
@@ -124,16 +110,7 @@ class Problem:
         x: Any,
         tensors: Sequence[Tensor],
     ) -> list[Evaluate]:
-        """The same at the start of a solve, where the first one shows the mistakes of a field.
-
-        Args:
-            name: of the field.
-            calls: from the state to its slope, one for each evaluation.
-            depths: of the evaluations.
-            x: the input.
-            tensors: that get gradients from a backward pass which evaluates the field again,
-                besides the weights that vary with depth.
-        """
+        """The same at the start of a solve, where the first one shows the mistakes of a field."""
 
         def first(z: Any) -> Any:
             return first_call(name, calls[0], z, self.structure)
