@@ -7,11 +7,10 @@ from ._backprop import Backprop
 from ._checkpoint import Checkpoint
 from ._checks import SaveAt, checked_gradient, checked_solver, checked_span
 from ._dependencies import dependencies
-from ._finite import has_values, tracing
 from ._function import CallableDynamics, cut, wanting
-from ._gradient import Gradient, autocast_on
+from ._gradient import Gradient
 from ._odeint import followed, odeint, solve
-from ._problem import Problem, RunningCost, real
+from ._problem import Problem, RunningCost
 from ._reversible import Reversible
 
 __all__ = [
@@ -20,8 +19,8 @@ __all__ = [
     # solves
     "odeint", "solve", "followed", "Problem", "RunningCost", "SaveAt",
     # for other dynamics
-    "CallableDynamics", "autocast_on", "checked_gradient", "checked_solver", "checked_span",
-    "cut", "dependencies", "has_values", "real", "tracing", "wanting",
+    "CallableDynamics", "checked_gradient", "checked_solver", "checked_span", "cut",
+    "dependencies", "wanting",
 ]  # fmt: skip
 
 #: every gradient, by name
