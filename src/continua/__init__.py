@@ -63,7 +63,16 @@ from .solve import (
     Status,
     Tsit5,
 )
-from .transform import compress, convert, fit_hypernetwork, project_gradient, refine, unroll
+from .transform import (
+    Elastic,
+    compress,
+    convert,
+    fit_hypernetwork,
+    project_gradient,
+    refine,
+    smoothness,
+    unroll,
+)
 
 __version__ = "0.1.0"
 
@@ -72,6 +81,7 @@ __all__ = [
     "ODEBlock",
     "AdaptiveDepth",
     "ContinuousFlow",
+    "Elastic",
     "Jumps",
     "odeint",
     # fields and input maps
@@ -126,6 +136,7 @@ __all__ = [
     "fit_hypernetwork",
     "project_gradient",
     "refine",
+    "smoothness",
     "unroll",
     # measures
     "Comparison",

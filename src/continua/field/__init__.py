@@ -19,7 +19,7 @@ from ._patterns import choose, listed
 from ._run import FieldRun, StageWeights
 from ._sampling import Sampling, contract, values_at
 from ._signal import Signal
-from ._tensors import copied, put, real, tensor, tensor_names
+from ._tensors import copied, put, real, slot, tensor, tensor_names
 from ._twin import Twin, Twins
 from ._warp import Warped
 
@@ -59,6 +59,7 @@ __all__ = [
     "copied",
     "put",
     "real",
+    "slot",
     "tensor",
     "tensor_names",
     "choose",

@@ -27,7 +27,10 @@ from continua.block import ODEBlock
 from continua.field import listed, tensor
 from continua.gradient import Gradient
 from continua.solve import Solver
-from continua.transform import RECIPE, blocks
+from continua.transform import RECIPE, Choice, Elastic, blocks
+
+from ._elastic import at_size, elastic_config, elastic_from_config
+from ._json import decode, encode
 
 FORMAT = 1
 WEIGHTS = "model.safetensors"
@@ -67,7 +70,7 @@ def save(
 
     Args:
         model: made by `build` or `load`, or with the factory given here; `refine` and
-            `compress` keep what those remember.
+            `compress` keep what those remember. Of an `Elastic` one file holds all sizes.
         folder: made if it does not exist.
         factory: what makes a model of this kind, if `build` did not record it.
         arguments: what to call the factory with.
@@ -75,22 +78,25 @@ def save(
     Returns:
         The folder.
     """
+    plain = model.model if isinstance(model, Elastic) else model
     if factory is not None:
         recipe = _recipe(factory, dict(arguments or {}))
     else:
-        if not hasattr(model, RECIPE):
+        if not hasattr(plain, RECIPE):
             raise ArgumentError(
-                f"how to make this {type(model).__name__} again is not known; make it with "
+                f"how to make this {type(plain).__name__} again is not known; make it with "
                 "continua.build(factory, ...), or give save the factory and its arguments"
             )
-        recipe = getattr(model, RECIPE)
+        recipe = getattr(plain, RECIPE)
     weights = save_tensors(_unique_tensors(model), metadata={"format": "pt"})
     config = {
         "format": FORMAT,
         "factory": recipe,
-        "blocks": {name: _block_config(block) for name, block in _blocks(model).items()},
+        "blocks": {name: _block_config(block) for name, block in _blocks(plain).items()},
         "weights": {"bytes": len(weights), "sha256": hashlib.sha256(weights).hexdigest()},
     }
+    if isinstance(model, Elastic):
+        config["elastic"] = elastic_config(model)
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +108,12 @@ def save(
     return folder
 
 
-def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> nn.Module:
+def load(
+    folder: str | os.PathLike[str],
+    device: str | torch.device = "cpu",
+    *,
+    size: Choice | None = None,
+) -> nn.Module:
     """The model that `save` wrote, in evaluation mode.
 
     The factory named in the file is imported and called: load only what you trust.
@@ -110,13 +121,14 @@ def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> 
     Args:
         folder: where it was written.
         device: where to put it.
+        size: of an `Elastic`, as a plain model; None for what was saved.
     """
     folder = Path(folder)
     config = _read_config(folder / CONFIG)
     tensors = _read_tensors(folder / WEIGHTS, config)
     try:
         factory = _import_factory(config["factory"]["name"])
-        arguments = _decode(config["factory"]["arguments"])
+        arguments = decode(config["factory"]["arguments"])
         block_configs = config["blocks"]
     except (KeyError, TypeError) as error:
         raise FileError(f"{folder / CONFIG} lacks the entry {error}") from error
@@ -129,7 +141,11 @@ def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> 
         raise FileError(f"{name}(**{arguments}) in {folder / CONFIG} fails: {error}") from error
     _remember(model, _recipe(factory, arguments))
     _match_blocks(model, block_configs, folder / CONFIG)
+    if "elastic" in config:
+        model = elastic_from_config(model, config["elastic"], folder / CONFIG)
     _fill(model, tensors, folder / WEIGHTS)
+    if size is not None:
+        model = at_size(model, size, folder)
     return model.to(device).eval()
 
 
@@ -156,7 +172,7 @@ def _recipe(factory: Factory, arguments: dict[str, Any]) -> dict[str, Any]:
         raise ArgumentError(f"{name} cannot be called so: {error}") from None
     return {
         "name": name,
-        "arguments": {**_defaults(signature), **_encode(arguments, name)},
+        "arguments": {**_defaults(signature), **encode(arguments, name)},
     }
 
 
@@ -167,7 +183,7 @@ def _defaults(signature: inspect.Signature) -> dict[str, Any]:
         by_name = parameter.kind is not parameter.POSITIONAL_ONLY
         if by_name and parameter.default is not parameter.empty:
             with contextlib.suppress(ArgumentError):
-                encoded[parameter.name] = _encode(parameter.default, parameter.name)
+                encoded[parameter.name] = encode(parameter.default, parameter.name)
     return encoded
 
 
@@ -197,41 +213,6 @@ def _return_annotation(function: Any) -> Any:
         return typing.get_type_hints(function).get("return")
     except Exception:
         return None
-
-
-def _encode(value: Any, where: str) -> Any:
-    if isinstance(value, Basis):
-        return {"$basis": value.config()}
-    if isinstance(value, Solver):
-        return {"$solver": value.config()}
-    if isinstance(value, Gradient):
-        return {"$gradient": value.config()}
-    if isinstance(value, Mapping):
-        if any(not isinstance(key, str) or key.startswith("$") for key in value):
-            raise ArgumentError(f"the arguments of {where} have a key that JSON cannot hold")
-        return {key: _encode(item, where) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_encode(item, where) for item in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise ArgumentError(
-        f"the arguments of {where} contain {value!r}, which JSON cannot hold; "
-        "use numbers, strings, lists, bases, solvers and gradients"
-    )
-
-
-def _decode(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        if "$basis" in value:
-            return from_config(Basis, value["$basis"])
-        if "$solver" in value:
-            return from_config(Solver, value["$solver"])
-        if "$gradient" in value:
-            return from_config(Gradient, value["$gradient"])
-        return {key: _decode(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_decode(item) for item in value]
-    return value
 
 
 # -- the blocks --------------------------------------------------------------------------------

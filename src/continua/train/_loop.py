@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ContinuaError, FileError, SolveError
 from continua.measure import count_evaluations
-from continua.transform import refine
+from continua.transform import Elastic, refine
 
 from ._checkpoint import Checkpoints, Position, read, restore
 from ._config import Training
+from ._elastic import Seen, elastic, further_loss, plain
 from ._evaluate import evaluate
 from ._files import make_folder
 from ._history import METRICS, board, read_history, write_history
@@ -45,7 +46,8 @@ class Outcome:
     """What a training came to.
 
     Attributes:
-        model: of the best evaluation, or of the end without a validation part.
+        model: of the best evaluation, or of the end without a validation part; a
+            `continua.Elastic` if the training is elastic.
         position: where the training ended.
         history: what `metrics.jsonl` holds.
     """
@@ -144,7 +146,7 @@ class _Fit:
             for stale in self.folder.glob(f".{METRICS}-*"):
                 stale.unlink(missing_ok=True)
         seed(self.training.seed)
-        model = make()
+        model = elastic(make(), self.training)
         last = self.checkpoints.last()
         self.accelerator.wait_for_everyone()  # before anyone writes what others look for
         if last is None:
@@ -299,7 +301,11 @@ class _Fit:
         position = self.position
         try:
             with self.accelerator.autocast():
-                found = self.task.loss(self.wrapped, batch)
+                seen = Seen(self.wrapped) if isinstance(self.model, Elastic) else self.wrapped
+                found = self.task.loss(seen, batch)
+                further = further_loss(
+                    self.task, self.model, seen, batch, self.training, position.step
+                )
         except ContinuaError as error:
             # A block refuses what a diverged layer before it gives; the data are not to blame.
             if all(bool(torch.isfinite(p).all()) for p in self.model.parameters()):
@@ -314,6 +320,8 @@ class _Fit:
                 f"{type(found).__name__}"
             )
         loss, tally = found
+        if further is not None:
+            loss = loss + further
         value = float(loss.detach())
         if self._any(not math.isfinite(value))[0]:
             raise SolveError(
@@ -357,7 +365,8 @@ class _Fit:
 
     def _evaluated(self) -> dict[str, float]:
         """The measures on the validation part, taken once: each process has its own statistics."""
-        found = [evaluate(self.model, self.task, device=self.device) if self.main else {}]
+        model = plain(self.model)
+        found = [evaluate(model, self.task, device=self.device) if self.main else {}]
         if self.accelerator.num_processes > 1:
             from accelerate.utils import broadcast_object_list
 

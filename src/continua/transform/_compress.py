@@ -15,7 +15,7 @@ from continua.block import ODEBlock
 from continua.field import BasisChoice, choose, copied, non_negative, tensor
 from continua.solve import Solver
 
-from ._blocks import blocks, transformed
+from ._blocks import blocks, refuse_elastic, transformed
 
 Method = Literal["project", "interpolate"]
 Mappings = {"project": projection, "interpolate": interpolation}
@@ -65,6 +65,7 @@ def compress(
           (field): Linear(in_features=2, out_features=2, bias=True)
         )
     """
+    refuse_elastic(model)
     if method not in get_args(Method):
         raise ArgumentError(f"method is 'project' or 'interpolate', not {method!r}")
     names = list(blocks(model))
