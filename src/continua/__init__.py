@@ -45,7 +45,15 @@ from .field import (
 )
 from .files import build, export, load, save
 from .gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible, odeint
-from .measure import Comparison, compare, count_evaluations, functional_gradient, gradcheck, memory
+from .measure import (
+    Comparison,
+    compare,
+    count_evaluations,
+    functional_gradient,
+    gradcheck,
+    memory,
+    sweep,
+)
 from .models import AdaptiveDepth, ContinuousFlow, Jumps, ablate, local_exponents
 from .solve import (
     RK4,
@@ -147,6 +155,7 @@ __all__ = [
     "gradcheck",
     "local_exponents",
     "memory",
+    "sweep",
     # files
     "export",
     "load",

@@ -7,7 +7,7 @@ from ._elastic import Elastic
 from ._hyper import fit_hypernetwork
 from ._project import project_gradient
 from ._refine import refine
-from ._sizes import Choice
+from ._sizes import Choice, check_sizes, size_arguments
 from ._smoothness import smoothness
 from ._unroll import unroll
 
@@ -16,11 +16,13 @@ __all__ = [
     "Choice",
     "Elastic",
     "blocks",
+    "check_sizes",
     "compress",
     "convert",
     "fit_hypernetwork",
     "project_gradient",
     "refine",
+    "size_arguments",
     "smoothness",
     "unroll",
 ]

@@ -23,14 +23,19 @@ ARGUMENTS = ("basis", "steps", "solver", "state_basis", "method")
 def choices(model: nn.Module, sizes: Sequence[Choice]) -> list[dict[str, Any]]:
     """The arguments of `compress` for each size."""
     blocks(model)
+    return [size_arguments(model, size) for size in check_sizes(sizes)]
+
+
+def check_sizes(sizes: Sequence[Choice]) -> Sequence[Choice]:
+    """The sizes, if they are a list that has any."""
     if isinstance(sizes, str | Mapping) or not isinstance(sizes, Sequence):
         raise ArgumentError(f"sizes are a list such as [4, 2, 1], not {sizes!r}")
     if not sizes:
         raise ArgumentError("sizes are empty; begin with the model's own, as in [4, 2, 1]")
-    return [arguments_of(model, size) for size in sizes]
+    return sizes
 
 
-def arguments_of(model: nn.Module, size: Choice) -> dict[str, Any]:
+def size_arguments(model: nn.Module, size: Choice) -> dict[str, Any]:
     """The arguments of `compress` for one size."""
     if isinstance(size, Mapping):
         unknown = sorted(map(str, size.keys() - set(ARGUMENTS)))
