@@ -1,6 +1,7 @@
 """One elastic training beside a network trained for each size.
 
-An elastic run trains the sizes 4, 2 and 1 (basis functions and Euler steps) at once; beside it
+An elastic run trains the sizes 4, 2 and 1 (basis functions and Euler steps) at once; a grown one
+does so too, but begins with size 1 and is refined after each third of the epochs. Beside them
 networks of each of these sizes are trained alone, for the same epochs, seeds and settings. Every
 test accuracy is taken once, at the end of a run. The networks that were trained at size 4 alone are
 also compressed to 2 and 1 without retraining. The cost is that of a training step, measured in turn
@@ -48,6 +49,7 @@ def runs(options: argparse.Namespace, seed: int) -> Iterator[tuple[str, Run]]:
         course += [f"samples={options.samples}"]
     variants = {
         "elastic": (4, [f"elastic={SIZES}"]),
+        "grown": (1, [f"elastic={SIZES}", f"refine_epochs={_thirds(options.epochs)}"]),
         **{f"size {n}": (n, []) for n in SIZES},
         "smooth": (4, [f"smoothness={SMOOTHNESS}"]),
     }
@@ -61,6 +63,10 @@ def runs(options: argparse.Namespace, seed: int) -> Iterator[tuple[str, Run]]:
             settings=(*course, *shape, *settings),
         )  # fmt: skip
         yield name, run
+
+
+def _thirds(epochs: int) -> tuple[int, int]:
+    return epochs // 3, 2 * epochs // 3
 
 
 def measured(name: str, run: Run) -> list[dict[str, Any]]:
@@ -93,7 +99,7 @@ def cost(options: argparse.Namespace, steps: int = 24) -> dict[str, float]:
 
     The networks take turns, so that what else the machine does falls on all of them.
     """
-    found = {name: run for name, run in runs(options, 0) if name != "smooth"}
+    found = {name: run for name, run in runs(options, 0) if name not in ("smooth", "grown")}
     steppers = {}
     for name, run in found.items():
         dataset, task = run.load()
@@ -113,7 +119,12 @@ def cost(options: argparse.Namespace, steps: int = 24) -> dict[str, float]:
             if i >= 2:  # the first ones warm up
                 times[name].append(time.perf_counter() - started)
     medians = {name: statistics.median(values) for name, values in times.items()}
-    return {name: value / medians["size 4"] for name, value in medians.items()}
+    ratios = {name: value / medians["size 4"] for name, value in medians.items()}
+    # The second third trains two sizes in every step.
+    ratios["grown"] = (
+        ratios["size 1"] + ratios["size 2"] + ratios["size 1"] + ratios["elastic"]
+    ) / 3
+    return ratios
 
 
 def _stepper(
@@ -148,6 +159,7 @@ def report(lines: list[dict[str, Any]], ratios: dict[str, float], figure: Path |
         return
     names = {
         "elastic": "one elastic run",
+        "grown": "one elastic run, grown 1, 2, 4",
         "size": "trained one by one",
         "size 4, compressed": "trained at K=4, compressed",
     }

@@ -70,7 +70,8 @@ def save(
 
     Args:
         model: made by `build` or `load`, or with the factory given here; `refine` and
-            `compress` keep what those remember. Of an `Elastic` one file holds all sizes.
+            `compress` keep what those remember. Of an `Elastic` one file holds all
+            sizes, but not a function that it was given as `teach`.
         folder: made if it does not exist.
         factory: what makes a model of this kind, if `build` did not record it.
         arguments: what to call the factory with.

@@ -80,10 +80,10 @@ class Front:
         Args:
             within: in the units of the measure.
         """
-        if isinstance(within, bool) or not isinstance(within, Real) or not float(within) >= 0:
+        if not within >= 0:
             raise ArgumentError(f"within is a number of at least 0, not {within!r}")
         # Values are often quotients of counts, whose difference may round to a bit more.
-        limit = float(within) + 1e-9 * max(abs(self.variants[0].value), 1.0)
+        limit = within + 1e-9 * max(abs(self.variants[0].value), 1.0)
         near = [v for v in self.variants if self.loss(v) <= limit]
         return min(near, key=lambda v: (v.parameters, self.loss(v)))
 
@@ -91,7 +91,7 @@ class Front:
         """The table: a head, then a row per size; a star where no other size is better."""
         timed = any(v.milliseconds is not None for v in self.variants)
         head = ("size", "value", "change", "parameters", "share", "evaluations")
-        rows = [(*head, "ms", "front") if timed else (*head, "front")]
+        rows: list[tuple[str, ...]] = [(*head, "ms", "front") if timed else (*head, "front")]
         full = self.variants[0]
         for v in self.variants:
             row = [
@@ -157,10 +157,10 @@ def sweep(
     times: list[float | None] = [None] * len(made)
     if x is not None:
         times = [*_timed([m for _, m in made], x, rounds)]
-    variants = []
+    variants: list[Variant] = []
     for (size, small), milliseconds in zip(made, times, strict=True):
         with torch.no_grad():
-            value = evaluate(small)
+            value: Any = evaluate(small)
         if isinstance(value, Tensor) and value.numel() == 1:
             value = value.item()
         if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):

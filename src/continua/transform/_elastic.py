@@ -59,6 +59,8 @@ class Elastic(nn.Module):
         torch.Size([2, 2, 2])
     """
 
+    turn: Tensor
+
     def __init__(
         self,
         model: nn.Module,
@@ -225,12 +227,12 @@ class _Small:
         for names, matrix in self._maps.values():
             self._put(names, mapped(matrix, tensor(model, names[0])))
         buffers = dict(statistics.named_buffers())
-        for name, value in buffers.items():
-            self._put((name,), value)
+        for name, buffer in buffers.items():
+            self._put((name,), buffer)
         out = self.module(*args, **kwargs)
-        for name, value in buffers.items():
+        for name, buffer in buffers.items():
             left = tensor(self.module, name)
-            if left is not value:  # replaced, not written in place
+            if left is not buffer:  # replaced, not written in place
                 registry, key = slot(statistics, name)
                 registry[key] = left.detach()
         return out

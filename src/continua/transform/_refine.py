@@ -38,7 +38,7 @@ def refine(model: M, factor: int = 2) -> M:
     if isinstance(factor, bool) or not isinstance(factor, int) or factor < 1:
         raise ArgumentError(f"factor is a whole number of at least 1, not {factor!r}")
     if isinstance(model, Elastic):
-        return model.grown(refine(model.model, factor))
+        return model.grown(refine(model.model, factor))  # type: ignore[return-value]
     blocks(model)
     fine = copied(model)
     for block in blocks(fine).values():
