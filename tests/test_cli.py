@@ -204,7 +204,7 @@ def test_a_missing_extra_is_explained_before_any_work(package, tmp_path, capsys,
     monkeypatch.setitem(sys.modules, package, None)
     if package == "matplotlib":  # which is imported with the recipes, and not again
         for name in [*sys.modules]:
-            if name.startswith(("continua.recipes", "continua.plot")):
+            if name.startswith(("continua.recipes", "continua.plot", "continua.cli._commands")):
                 monkeypatch.delitem(sys.modules, name)
         monkeypatch.delattr(continua, "recipes")
     assert cli.run([*TINY, "--run-dir", str(tmp_path)]) == 2

@@ -18,21 +18,6 @@ NOT_OURS = {
     "_replace", "_reset_state", "_version",
 }  # fmt: skip
 
-# Private attributes of another room's objects in use today. They go, and nothing is added.
-KNOWN = {
-    ("files/_files.py", "_place"),
-    ("files/_files.py", "_rebase"),
-    ("measure/_count.py", "_watch"),
-    ("measure/_functional.py", "_field_at"),
-    ("measure/_gradcheck.py", "_rebase"),
-    ("models/_ablate.py", "_field_at"),
-    ("transform/_compress.py", "_rebase"),
-    ("transform/_convert.py", "_rebase"),
-    ("transform/_hyper.py", "_rebase"),
-    ("transform/_refine.py", "_rebase"),
-    ("transform/_unroll.py", "_plan_of"),
-}
-
 
 def own_attributes(source: str) -> Iterator[str]:
     """The attributes that the classes of a file define: methods, class variables, `self.name`."""
@@ -72,7 +57,6 @@ def test_no_room_uses_a_private_attribute_of_another():
         f"src/continua/{path}:{node.lineno}: {ast.unparse(node)} is private to another room"
         for path, source in files.items()
         for node in foreign_attributes(source, own[path.parts[0]])
-        if (path.as_posix(), node.attr) not in KNOWN
     ]
     if found:
         pytest.fail("\n".join(found), pytrace=False)

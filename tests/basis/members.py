@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -90,3 +91,11 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     """Numbers between 0 and 1, the same every time."""
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(shape, dtype=torch.float64, generator=generator)
+
+
+every_basis = pytest.mark.parametrize("basis", ALL, ids=repr)
+every_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+
+
+def eye(size):
+    return torch.eye(size, dtype=torch.float64)

@@ -87,6 +87,20 @@ def test_to_dtype(dtype):
     assert y.isfinite().all()
 
 
+def test_the_bases_of_a_block():
+    buckets = ct.PiecewiseConstant(2)
+    block = ct.ODEBlock(
+        conv_unit(), ct.Fourier(1), state_basis={"*mean": ct.Constant(), "*": buckets}
+    )
+    assert block.basis == ct.Fourier(1)
+    names = ("0.running_mean", "0.running_var", "3.running_mean", "3.running_var")
+    assert block.state_basis == dict(zip(names, [ct.Constant(), buckets] * 2, strict=True))
+    assert ct.ODEBlock(conv_unit(), buckets).state_basis == buckets
+    mixed = ct.ODEBlock(nn.Linear(2, 2), {"bias": ct.Constant(), "*": buckets})
+    assert mixed.basis == {"weight": buckets, "bias": ct.Constant()}
+    assert mixed.state_basis == {}
+
+
 def test_meta_device():
     block = ct.ODEBlock(conv_unit(), ct.PiecewiseConstant(2), ct.Euler(steps=2)).to("meta")
     assert block(torch.empty(2, 4, 5, 5, device="meta")).shape == (2, 4, 5, 5)

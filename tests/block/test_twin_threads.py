@@ -70,10 +70,10 @@ def test_a_field_that_calls_another_block(gradient):
             return self.blocks[0](z)
 
     block = ct.ODEBlock(Outer(), solver=FINE, gradient=gradient)
-    out, expected = block(x.requires_grad_()), x * torch.exp(torch.exp(-k))
-    torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-8)
     allowed = () if isinstance(gradient, ct.Backprop) else (ct.ContinuaError,)
     with contextlib.suppress(*allowed):
+        out, expected = block(x.requires_grad_()), x * torch.exp(torch.exp(-k))
+        torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-8)
         assert slope(out, other.field.k) == pytest.approx(slope(expected, k), rel=1e-4)
 
 
@@ -93,10 +93,10 @@ def test_a_field_that_calls_its_own_block(gradient):
     _, x, k = decay(gradient)
     block = ct.ODEBlock(Selfish(), ct.PiecewiseConstant(2), FINE, gradient)
     block.field.blocks = [block]
-    out, expected = block(x), x * torch.exp(-k * torch.exp(-k))
-    torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-8)
     allowed = () if isinstance(gradient, ct.Backprop) else (ct.ContinuaError,)
     with contextlib.suppress(*allowed):
+        out, expected = block(x), x * torch.exp(-k * torch.exp(-k))
+        torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-8)
         assert slope(out, block.field.k) == pytest.approx(slope(expected, k), rel=1e-4)
     assert block.field.k.shape == (2,)
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import continua as ct
 from continua.basis import FAMILIES
-from continua.files import _export
+from continua.files import _onnx
 from continua.models import continuous_net
 from continua.solve import SOLVERS
 from nets import conv_unit, mlp, scrambled
@@ -114,7 +114,7 @@ def test_without_a_check(tmp_path):
 
 
 def test_what_differs_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("continua.files._export.TOLERANCE", -1.0)
+    monkeypatch.setattr("continua.files._onnx.TOLERANCE", -1.0)
     block = ct.ODEBlock(nn.Linear(3, 3), solver=ct.Euler(steps=2))
     with pytest.raises(ct.ModuleError, match="differs from the model by"):
         ct.export(block, tmp_path / "m.onnx", torch.randn(2, 3))
@@ -257,7 +257,7 @@ APART = {
 @pytest.mark.parametrize("name", APART)
 def test_how_far_two_outputs_are_apart(name):
     found, expected, distance = APART[name]
-    assert _export.distance(torch.tensor(found), torch.tensor(expected)) == distance
+    assert _onnx.distance(torch.tensor(found), torch.tensor(expected)) == distance
 
 
 def test_threads_take_turns_and_nothing_stays_changed(tmp_path):

@@ -1,12 +1,10 @@
 """Memory: counts that can be made by hand, growth with the steps, and a process that agrees."""
 
 import math
-import sys
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import mse_loss
 from torch.utils.checkpoint import checkpoint
 
 import continua as ct
@@ -167,6 +165,30 @@ def test_growth_with_the_steps():
     assert all(row.peak >= row.held >= row.saved for row in many.values())
 
 
+def test_sizes_are_finite():
+    report = ct.memory(ct.ODEBlock(mlp(4), solver=ct.Dopri5(1e-6, 1e-6)), torch.randn(3, 4))
+    assert all(math.isfinite(row.peak) and row.saved > 0 for row in report.rows if not row.refusal)
+    assert refusals(report).keys() == {ct.Reversible()}
+
+
+@pytest.mark.parametrize(
+    ("solver", "gradient"),
+    [
+        (ct.ReversibleHeun, ct.Reversible()),
+        (ct.Euler, ct.Adjoint("backsolve")),
+    ],
+    ids=["Reversible", "backsolve"],
+)
+def test_the_peak_does_not_grow_with_steps_either(solver, gradient):
+    """Weights that vary with depth are read a few evaluations at a time."""
+    peaks = []
+    for steps in (40, 400):
+        block = ct.ODEBlock(nn.Linear(64, 64), ct.Fourier(2), solver(steps=steps), gradient)
+        (row,) = ct.memory(block, torch.randn(2, 64), methods=[gradient]).rows
+        peaks.append(row.peak)
+    assert peaks[1] <= 1.1 * peaks[0]
+
+
 # -- what must not change, and what is refused -------------------------------------------------
 
 
@@ -306,67 +328,3 @@ def test_the_table():
 )
 def test_bytes_in_words(count, text):
     assert readable_bytes(count) == text
-
-
-# -- the process -------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_a_process_of_its_own_confirms_the_peak():
-    torch.manual_seed(0)
-    model = ct.build(Net, width=64, solver=ct.Midpoint(steps=20)).train()
-    model.head.requires_grad_(False)
-    x = torch.randn(2048, 3)
-    report = ct.memory(model, x, methods=[ct.Backprop()], loss=mean_square_of_net, confirm=True)
-    (row,) = report.rows
-    assert row.saved > 20e6
-    assert row.process == pytest.approx(row.peak, rel=0.15)
-    assert "process peak" in str(report)
-
-
-def mean_square_of_net(out):
-    return mse_loss(out, torch.zeros_like(out))
-
-
-def test_what_another_process_cannot_get():
-    model = ct.build(Net, width=4)
-    with pytest.raises(ct.ArgumentError, match="another process can import"):
-        ct.memory(
-            model, torch.ones(2, 3), methods=[ct.Backprop()], confirm=True, loss=lambda y: y.sum()
-        )
-    pair = ct.build(nn.Bilinear, in1_features=2, in2_features=2, out_features=1)
-    with pytest.raises(ct.ArgumentError, match="inputs that are tensors"):
-        ct.memory(_WithScale(pair), torch.ones(1, 2), 2.0, confirm=True, methods=[ct.Backprop()])
-
-
-class _WithScale(nn.Module):
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x, scale):
-        return scale * self.inner(x, x)
-
-
-def test_sizes_are_finite():
-    report = ct.memory(ct.ODEBlock(mlp(4), solver=ct.Dopri5(1e-6, 1e-6)), torch.randn(3, 4))
-    assert all(math.isfinite(row.peak) and row.saved > 0 for row in report.rows if not row.refusal)
-    assert refusals(report).keys() == {ct.Reversible()}
-
-
-@pytest.mark.parametrize(
-    ("solver", "gradient"),
-    [
-        (ct.ReversibleHeun, ct.Reversible()),
-        (ct.Euler, ct.Adjoint("backsolve")),
-    ],
-    ids=["Reversible", "backsolve"],
-)
-def test_the_peak_does_not_grow_with_steps_either(solver, gradient):
-    """Weights that vary with depth are read a few evaluations at a time."""
-    peaks = []
-    for steps in (40, 400):
-        block = ct.ODEBlock(nn.Linear(64, 64), ct.Fourier(2), solver(steps=steps), gradient)
-        (row,) = ct.memory(block, torch.randn(2, 64), methods=[gradient]).rows
-        peaks.append(row.peak)
-    assert peaks[1] <= 1.1 * peaks[0]

@@ -111,6 +111,20 @@ def test_hutchinson_is_right_on_average(noise):
     assert float(found.mean()) == pytest.approx(float(wanted), abs=5 * error)
 
 
+def test_hutchinson_takes_the_noise_that_it_is_given():
+    flow = ct.ContinuousFlow(net(), normal(), trace="hutchinson", solver=ct.RK4(steps=8))
+    x = torch.randn(5, 2).double()
+    noise = torch.randn(5, 2).double()
+    found = flow.log_prob(x, noise=noise)
+    assert torch.equal(found, flow.log_prob(x, noise=noise))
+    assert not torch.allclose(found, flow.log_prob(x, noise=2 * noise))
+    with pytest.raises(ct.ShapeError, match=r"noise has the shape of the samples, \[5, 2\]"):
+        flow.log_prob(x, noise=noise[:, :1])
+    exact = ct.ContinuousFlow(net(), normal())
+    with pytest.raises(ct.ArgumentError, match="trace='hutchinson' only"):
+        exact.log_prob(x, noise=noise)
+
+
 def test_samples_have_the_density():
     torch.manual_seed(0)
     flow = ct.ContinuousFlow(net(), normal(), solver=ct.Dopri5(1e-6, 1e-6))

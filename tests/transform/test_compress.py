@@ -85,15 +85,76 @@ def test_choices_by_block_and_by_tensor():
     model = make_pair(4)
     small = ct.compress(
         model,
-        {"0": ct.PiecewiseConstant(2), "2": {"0.*": ct.Legendre(3), "*": ct.Constant()}},
+        {"0.*": ct.Legendre(3), "*": ct.Constant()},
         steps={"0": 2, "*": 1},
         solver={"2": ct.Midpoint(steps=9), "*": ct.Euler(steps=1)},
+        per_block={"0": {"basis": ct.PiecewiseConstant(2)}},
     )
     assert set(small[0].expansion.weights.values()) == {ct.PiecewiseConstant(2)}
     assert small[2].expansion.weights["0.weight"] == ct.Legendre(3)
     assert small[2].expansion.weights["2.bias"] == ct.Constant()
     assert (small[0].solver, small[2].solver) == (ct.Euler(steps=2), ct.Midpoint(steps=1))
     small(torch.randn(3, 4))
+
+
+def test_the_first_pattern_for_a_block_wins():
+    choices = {"0": {"steps": 2}, "*": {"steps": 1, "basis": ct.Constant()}}
+    small = ct.compress(make_pair(4), ct.Legendre(2), per_block=choices)
+    assert (small[0].basis, small[0].solver.steps) == (ct.Legendre(2), 2)
+    assert (small[2].basis, small[2].solver.steps) == (ct.Constant(), 1)
+
+
+def test_none_for_a_block_leaves_it_as_it_is():
+    model = make_pair(4)
+    small = ct.compress(model, ct.Constant(), steps=1, per_block={"0": {"basis": None}})
+    assert small[0].basis == model[0].basis
+    assert small[2].basis == ct.Constant()
+
+
+def test_patterns_for_tensors_of_one_block():
+    """A pattern needs to match in some block, not in all."""
+    first = ct.ODEBlock(conv_unit(), ct.PiecewiseConstant(4), ct.Euler(steps=4))
+    second = ct.ODEBlock(nn.Tanh(), solver=ct.Euler(steps=4))
+    patterns = {"5.weight": ct.Legendre(2), "*": ct.PiecewiseConstant(2)}
+    state = {"*mean": ct.Constant(), "*": ct.PiecewiseLinear(2)}
+    small = ct.compress(nn.Sequential(first, second), patterns, state_basis=state)
+    assert small[0].basis["5.weight"] == ct.Legendre(2)
+    assert small[0].basis["2.weight"] == ct.PiecewiseConstant(2)
+    assert small[0].state_basis["0.running_mean"] == ct.Constant()
+    assert small[0].state_basis["3.running_var"] == ct.PiecewiseLinear(2)
+
+
+def test_a_tensor_with_two_names():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+            self.second.weight = self.first.weight
+
+        def forward(self, z):
+            return self.second(self.first(z))
+
+    block = ct.ODEBlock(Tied(), ct.PiecewiseConstant(4), ct.Euler(steps=4))
+    names = {"first*": ct.Legendre(2), "second*": ct.Legendre(2)}
+    small = ct.compress(block, names)
+    assert small.basis == ct.Legendre(2)
+    assert small.field.first.weight is small.field.second.weight
+    with pytest.raises(ct.ArgumentError, match="same tensor"):
+        ct.compress(block, {"first*": ct.Legendre(2), "*": ct.Constant()})
+
+
+def test_the_old_form_says_the_new_one():
+    block = ct.ODEBlock(conv_unit(), ct.PiecewiseConstant(4), ct.Euler(steps=4))
+    model = nn.Sequential(block, copy.deepcopy(block))
+    basis = {"0": ct.PiecewiseConstant(2), "1": {"2.*": ct.Legendre(2), "*": ct.Legendre(3)}}
+    state_basis = {"0": ct.Constant(), "*": ct.Legendre(1)}
+    with pytest.warns(DeprecationWarning, match="basis and state_basis are now") as caught:
+        old = ct.compress(model, basis, state_basis=state_basis)
+    assert caught[0].filename == __file__
+    shown = str(caught[0].message).split("per_block=")[1].split(";")[0]
+    new = ct.compress(model, per_block=eval(shown, vars(ct)))
+    for i in (0, 1):
+        assert (old[i].basis, old[i].state_basis) == (new[i].basis, new[i].state_basis)
 
 
 def test_constant_tensors_stay_constant():
@@ -136,13 +197,21 @@ def test_to_fourier_and_back_loses_nothing_that_fits():
         (lambda: ct.compress(make_pair(3), "fourier"), "'fourier', which is not a basis"),
         (
             lambda: ct.compress(make_pair(3), {"stage*": ct.Constant(), "*": ct.Constant()}),
-            r"'stage\*' matches no block; the blocks are: '0', '2'; patterns of tensors go",
+            r"'stage\*' matches no tensor; the tensors are: '0.weight', .*; .* per_block=",
         ),
         (
-            lambda: ct.compress(make_pair(3)[0], {"weight": ct.Constant(), "*": ct.Constant()}),
-            r"the blocks are: '' \(the model itself\); patterns of tensors",
+            lambda: ct.compress(make_pair(3), state_basis={"0.weight": ct.Constant()}),
+            "'0.weight' matches no buffer; the buffers are: none",
         ),
-        (lambda: ct.compress(make_pair(3), {"0": ct.Constant()}), "no pattern matches block '2'"),
+        (
+            lambda: ct.compress(make_pair(3)[0], per_block={"stage*": {}}),
+            r"'stage\*' matches no block; the blocks are: '' \(the model itself\)",
+        ),
+        (
+            lambda: ct.compress(make_pair(3), {"0.*": ct.Constant()}),
+            "no pattern matches tensor '2.weight'",
+        ),
+        (lambda: ct.compress(make_pair(3), steps={"0": 2}), "no pattern matches block '2'"),
         (lambda: ct.compress(make_pair(3), steps=0), "not 0"),
         (lambda: ct.compress(make_pair(3), solver="euler"), "not 'euler'"),
     ],

@@ -186,6 +186,18 @@ def test_refine_grows_an_elastic_model(data):
     assert torch.equal(grown(x), ct.refine(elastic.model)(x))
 
 
+def test_tied_weights_stay_tied():
+    torch.manual_seed(0)
+    field = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    field[2].weight = field[0].weight
+    model = ct.ODEBlock(field, ct.PiecewiseConstant(4), ct.Euler(steps=4))
+    x = torch.randn(5, 3)
+    elastic = ct.Elastic(model, [4, 2])
+    assert torch.equal(elastic(x, size=2), elastic.at(2)(x))
+    small = elastic.at(2)
+    assert small.field[0].weight is small.field[2].weight
+
+
 def test_evaluations_of_all_sizes_are_counted(data):
     x, _ = data
     elastic = ct.Elastic(net(), [4, 2])
@@ -202,9 +214,9 @@ def test_weights_of_different_bases_take_dictionaries():
     with pytest.raises(
         ct.ArgumentError, match=r"PiecewiseConstant\(4\) is not contained in BSpline"
     ):
-        ct.Elastic(model, [{}, {"basis": {"*": bases}}])
+        ct.Elastic(model, [{}, {"basis": bases}])
     nested = {"0.bias": ct.BSpline(4, degree=2), **bases}
-    elastic = ct.Elastic(model, [{}, {"basis": {"*": nested}, "steps": 2}])
+    elastic = ct.Elastic(model, [{}, {"basis": nested, "steps": 2}])
     assert elastic(torch.ones(2, 3), size=elastic.sizes[1]).shape == (2, 3)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -165,8 +166,12 @@ def flow(problem: Problem) -> Case:
         gradient=GRADIENTS[problem.settings["gradient"]](),
     )  # fmt: skip
     # All sides take the same noise, so that their results can be compared.
-    model._noise = lambda x: noise  # type: ignore[method-assign]
-    return case(problem, model, lambda: model.log_prob(x), lambda p: -p.mean())
+    arguments = {"noise": noise} if trace == "hutchinson" else {}
+    if arguments and "noise" not in inspect.signature(model.log_prob).parameters:
+        # `--before` may name a version in which `log_prob` does not take the noise.
+        arguments = {}
+        model._noise = lambda x: noise  # type: ignore[assignment]
+    return case(problem, model, lambda: model.log_prob(x, **arguments), lambda p: -p.mean())
 
 
 def spans(problem: Problem) -> Case:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
 
 from continua.field import FieldRun
-from continua.gradient import refusing, wanting
+from continua.gradient import wanting
 from continua.solve import Reading, Rerun, Stage
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ class BlockRerun(Rerun):
         given = wanting((x if reads_input else (), args, kwargs))
         self._others = [*given, *dynamics.constants]
         self._gathered: dict[int, Tensor] = {}
-        self._looked = False
 
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
         dynamics = self._dynamics
@@ -55,9 +54,6 @@ class BlockRerun(Rerun):
         depths = dynamics.depths(stages)
         evaluate = dynamics.evaluations(weights, depths, self._x, self._args, self._kwargs)
         rows = [row for _, _, rows in weights.read.values() for row in rows]
-        if not self._looked:
-            self._looked = True
-            evaluate[0] = refusing(evaluate[0], [*rows, *self._others])
         others = self._others if leaves else []
         used: list[list[int]] = [[] for _ in stages]
         first = 0

@@ -33,12 +33,13 @@ from continua.gradient import (
     checked_gradient,
     checked_solver,
     checked_span,
+    followed,
     solve,
 )
 from continua.solve import RK4, Solution, Solver, Span, Stage, Stats, sides
 
 from ._dynamics import BlockDynamics, Call
-from ._layout import by_rows, summary
+from ._layout import by_rows, described, shared
 from ._plan import Plan, Stretch
 
 Ends = tuple[float | Tensor, float | Tensor]
@@ -83,6 +84,9 @@ class ODEBlock(nn.Module):
     """
 
     stats: Stats | None
+    recorders: list[Callable[[Stats], None]]
+    stretch: Stretch
+    _solver: Solver
 
     def __init__(
         self,
@@ -118,6 +122,16 @@ class ODEBlock(nn.Module):
         return self._span
 
     @property
+    def basis(self) -> Basis | dict[str, Basis]:
+        """The basis that all weights share; where they differ, each by the weight's name."""
+        return shared(self.expansion.weights)
+
+    @property
+    def state_basis(self) -> Basis | dict[str, Basis]:
+        """The same for the state; empty without any."""
+        return shared(self.expansion.state)
+
+    @property
     def solver(self) -> Solver:
         """How the trajectory is computed; another one may be assigned."""
         return self._solver
@@ -147,7 +161,11 @@ class ODEBlock(nn.Module):
                 start by default.
             kwargs: further arguments, handed to the field at every evaluation.
         """
-        return self._solved(x, args, kwargs, control, ()).final
+        dynamics = self._dynamics(x, args, kwargs, control, self.span, None, self.solver)
+        problem = dynamics.call.problem
+        trajectory = followed(dynamics, problem, self.span, self.solver, self.gradient)
+        self.record(trajectory.stats)
+        return problem.state(trajectory.final)
 
     def solve(
         self,
@@ -185,9 +203,13 @@ class ODEBlock(nn.Module):
             >>> solution.z.shape, solution.stats.evaluations
             (torch.Size([3, 1, 2]), 16)
         """
-        return self._solved(
-            x, args, kwargs, control, save_at, span, running_cost, solver, raise_on_failure
-        )
+        ends = self.span if span is None else span
+        used = self.solver if solver is None else checked_solver(solver)
+        dynamics = self._dynamics(x, args, kwargs, control, ends, running_cost, used)
+        problem = dynamics.call.problem
+        out = solve(dynamics, problem, ends, used, self.gradient, save_at, raise_on_failure)
+        self.record(out.stats)
+        return out
 
     def at(self, s: float, side: Side = "right") -> nn.Module:
         """The plain module at one depth, its tensors detached copies.
@@ -239,17 +261,7 @@ class ODEBlock(nn.Module):
 
     def extra_repr(self) -> str:
         """What stands in the first lines of the repr."""
-        weights, state = self.expansion.weights, self.expansion.state
-        lines = [f"basis={summary(weights)}"]
-        if state and (set(state.values()) != set(weights.values())):
-            lines.append(f"state_basis={summary(state)}")
-        lines.append(f"solver={self.solver!r}, span=({self.span[0]:g}, {self.span[1]:g})")
-        if self.gradient != Backprop():
-            lines.append(f"gradient={self.gradient!r}")
-        count = sum(p.numel() for p in self.parameters())
-        scalars = sum(tensor(self.field, name).numel() for name in state)
-        lines.append(f"parameters={count:,}, state={scalars:,}")
-        return "\n".join(lines)
+        return "\n".join(described(self))
 
     # -- what the verbs use --------------------------------------------------------------------
 
@@ -292,27 +304,6 @@ class ODEBlock(nn.Module):
 
     # -- one solve -----------------------------------------------------------------------------
 
-    def _solved(
-        self,
-        x: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        control: Any,
-        save_at: SaveAt,
-        span: Ends | None = None,
-        running_cost: RunningCost | None = None,
-        solver: Solver | None = None,
-        raise_on_failure: bool = True,
-    ) -> Solution:
-        ends = self.span if span is None else span
-        used = self.solver if solver is None else checked_solver(solver)
-        dynamics = self._dynamics(x, args, kwargs, control, ends, running_cost, used)
-        solution = solve(
-            dynamics, dynamics.call.problem, ends, used, self.gradient, save_at, raise_on_failure
-        )
-        self.record(solution.stats)
-        return solution
-
     def _dynamics(
         self,
         x: Any,
@@ -326,7 +317,7 @@ class ODEBlock(nn.Module):
         name = next(iter(self.expansion.weights), None)
         weight = next(self.field.parameters(), None) if name is None else tensor(self.field, name)
         values = self.span if ends is self.span else checked_span(ends)
-        problem = Problem.of(x, cost, weight, values)
+        problem = Problem.of(x, cost, weight, values, self.gradient)
         if isinstance(control, Signal):
             control.check(values)
         seen = x if control is None else control

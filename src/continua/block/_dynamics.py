@@ -74,10 +74,9 @@ class BlockDynamics(Dynamics):
             self.jumps += call.x.jumps
             if call.solver.schedule(block.span, ()) != call.solver.schedule(block.span, self.jumps):
                 self._plan = None  # a reversible method has further stages where the signal jumps
-        self.is_field = isinstance(self.field, Field)
+        self.is_field: bool = isinstance(self.field, Field)
         if call.solver.adaptive and call.gradient.discrete and torch.is_grad_enabled():
             self.frequency = self._frequency()
-        self._repeats = not isinstance(call.gradient, Backprop) and torch.is_grad_enabled()
         self._run = FieldRun(self.field, self.expansion, self._twins)
         self._weights: StageWeights | None = None
         self._checked = False
@@ -157,7 +156,7 @@ class BlockDynamics(Dynamics):
 
     def __enter__(self) -> Self:
         self._run.__enter__()
-        if self._repeats:
+        if self.call.problem.repeated:
             self._before = {n: self._run.coefficients[n].clone() for n in self.expansion.state}
             self._unchanged = self._seen()
         return self
@@ -204,11 +203,13 @@ class BlockDynamics(Dynamics):
     def _first(self, weights: StageWeights, depths: Sequence[Tensor]) -> Sequence[Evaluate]:
         """The evaluations; the very first of a solve shows the mistakes of a field."""
         calls = self._calls(weights, depths, self.call.x, self.call.args, self.call.kwargs)
-        if not self._checked:
-            name = type(self.field).__name__
-            calls = [self.call.problem.checked(name, calls[0]), *calls[1:]]
-            self._checked = True
-        return self.call.problem.evaluations(calls, depths, self.call.x)
+        problem = self.call.problem
+        if self._checked:
+            return problem.evaluations(calls, depths, self.call.x)
+        self._checked = True
+        known = [*wanting(self.given()), *self.constants] if problem.repeated else []
+        name = type(self.field).__name__
+        return problem.first_evaluations(name, calls, depths, self.call.x, known)
 
     def _calls(
         self,

@@ -1,13 +1,19 @@
-"""Stacks of kernels in memory, and bases in words."""
+"""Stacks of kernels in memory, and a block in words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from continua.basis import Basis
+from continua.field import tensor
+from continua.gradient import Backprop
+
+if TYPE_CHECKING:
+    from ._block import ODEBlock
 
 
 def by_rows(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -27,6 +33,27 @@ def by_rows(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
             return torch.stack(rows).permute(0, 1, 4, 2, 3)
 
     return convert
+
+
+def shared(bases: Mapping[str, Basis]) -> Basis | dict[str, Basis]:
+    """The one basis of all tensors; where there are several or none, the basis by name."""
+    different = set(bases.values())
+    return different.pop() if len(different) == 1 else dict(bases)
+
+
+def described(block: ODEBlock) -> list[str]:
+    """The lines of a block's repr."""
+    weights, state = block.expansion.weights, block.expansion.state
+    lines = [f"basis={summary(weights)}"]
+    if state and (set(state.values()) != set(weights.values())):
+        lines.append(f"state_basis={summary(state)}")
+    lines.append(f"solver={block.solver!r}, span=({block.span[0]:g}, {block.span[1]:g})")
+    if block.gradient != Backprop():
+        lines.append(f"gradient={block.gradient!r}")
+    count = sum(p.numel() for p in block.parameters())
+    scalars = sum(tensor(block.field, name).numel() for name in state)
+    lines.append(f"parameters={count:,}, state={scalars:,}")
+    return lines
 
 
 def summary(bases: Mapping[str, Basis]) -> str:

@@ -1,8 +1,4 @@
-"""The `continua` command.
-
-A command is a dataclass: its fields are its options, its docstring is its help, and calling it
-runs it and gives the exit code. To add one, add its class to `commands`.
-"""
+"""The `continua` command: reads the arguments, runs a command of `_commands`."""
 
 from __future__ import annotations
 
@@ -15,24 +11,15 @@ import sys
 import typing
 from collections.abc import Callable, Sequence
 from types import NoneType
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 from continua import ContinuaError, __version__
 
-from ._demo import demo
 from ._progress import progress
-from ._runs import (
-    changed,
-    data,
-    evaluate,
-    export,
-    gradcheck,
-    memory,
-    reproduce,
-    sweep,
-    train,
-)
 from ._words import DONE
+
+if TYPE_CHECKING:
+    from ._commands import Command
 
 __all__ = ["main", "parse", "progress", "run"]
 
@@ -42,13 +29,6 @@ ABOUT = (
     "Each command has its own --help. `continua --version` tells the version."
 )
 EXTRA = "the command needs more packages; install with `pip install 'continua[recipes]'`"
-
-
-class Command(Protocol):
-    """What `main` asks of a command."""
-
-    def __call__(self) -> int:
-        """Run it; the exit code."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -90,98 +70,10 @@ def complain(sentence: str) -> int:
 
 
 def commands() -> dict[str, Callable[..., Command]]:
-    """Every command, by name; here and not above, so that `import continua.cli` needs no extra."""
-    from continua import recipes
+    """Every command, by name; imported here, so that `import continua.cli` needs no extra."""
+    from ._commands import COMMANDS
 
-    @dataclasses.dataclass(frozen=True)
-    class Json:
-        json: bool = False
-        """Print one JSON object on stdout, and nothing else there."""
-
-    @dataclasses.dataclass(frozen=True)
-    class Demo(Json, recipes.DemoOptions):
-        """Train on handwritten digits, compress, and measure both."""
-
-        def __call__(self) -> int:
-            return demo(self, self.json)
-
-    @dataclasses.dataclass(frozen=True)
-    class Train(Json, recipes.TrainOptions):
-        """Train a recipe; the same command goes on with a run that stopped."""
-
-        def __call__(self) -> int:
-            return train(self, self.json)
-
-    @dataclasses.dataclass(frozen=True)
-    class Evaluate(Json, recipes.EvaluateOptions):
-        """Measure the model of a run, or one made from it."""
-
-        def __call__(self) -> int:
-            return evaluate(self, self.json)
-
-    @dataclasses.dataclass(frozen=True)
-    class Refine(Json, recipes.RefineOptions):
-        """Write a model with more basis functions and steps, and the same weights over depth."""
-
-        def __call__(self) -> int:
-            return changed(recipes.run_refine(self), self.out, self.json)
-
-    @dataclasses.dataclass(frozen=True)
-    class Compress(Json, recipes.CompressOptions):
-        """Write a smaller model: fewer basis functions or steps, without data or retraining."""
-
-        def __call__(self) -> int:
-            return changed(recipes.run_compress(self), self.out, self.json)
-
-    @dataclasses.dataclass(frozen=True)
-    class Sweep(Json, recipes.SweepOptions):
-        """Measure a trained model in many sizes: a table, figures, and a sentence for each."""
-
-        def __call__(self) -> int:
-            return sweep(self, self.json)
-
-    @dataclasses.dataclass(frozen=True)
-    class Export(Json, recipes.ExportOptions):
-        """Write the model of a run by itself, to be loaded elsewhere."""
-
-        def __call__(self) -> int:
-            return export(self, self.json)
-
-    @dataclasses.dataclass(frozen=True)
-    class Reproduce(Json, recipes.ReproduceOptions):
-        """Run the experiment behind a table or figure, and write a report."""
-
-        def __call__(self) -> int:
-            return reproduce(self, self.json)
-
-    @dataclasses.dataclass(frozen=True)
-    class Data(Json, recipes.DataOptions):
-        """List the data there is, what it costs and where it lies; or get some."""
-
-        def __call__(self) -> int:
-            return data(self, self.json)
-
-    @dataclasses.dataclass(frozen=True)
-    class Gradcheck(Json, recipes.GradcheckOptions):
-        """Check every gradient method on the blocks of a saved model."""
-
-        def __call__(self) -> int:
-            return gradcheck(self, self.json)
-
-    @dataclasses.dataclass(frozen=True)
-    class Memory(Json, recipes.MemoryOptions):
-        """Measure the memory of a training step of a saved model, for every gradient method."""
-
-        def __call__(self) -> int:
-            return memory(self, self.json)
-
-    kinds = (
-        Demo, Train, Evaluate, Refine, Compress, Sweep, Export, Reproduce, Data, Gradcheck, Memory,
-    )  # fmt: skip
-    return {kind.__name__.lower(): kind for kind in kinds}
-
-
-# -- options -----------------------------------------------------------------------------------
+    return COMMANDS
 
 
 def parse(arguments: Sequence[str]) -> Command:

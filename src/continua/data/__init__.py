@@ -4,7 +4,8 @@ from ._augment import augmented, flip, pad_crop
 from ._dataset import Dataset, Part
 from ._digits import Split, digits
 from ._load import Entry, catalogue, load
-from ._sources import DATASETS, Source
+from ._source import Source
+from ._sources import DATASETS
 from ._treebank import treebank
 from ._video import Store, VideoDataset
 

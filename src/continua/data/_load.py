@@ -12,7 +12,8 @@ from continua._errors import ArgumentError, FileError
 from ._dataset import Dataset
 from ._download import Progress, fetch, unpack
 from ._files import VARIABLE, default_folder, locate
-from ._sources import DATASETS, Source
+from ._source import Source
+from ._sources import DATASETS
 from ._split import checked_seed, checked_share
 
 

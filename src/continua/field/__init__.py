@@ -6,6 +6,7 @@ from ._expansion import (
     BasisChoice,
     Constraint,
     Expansion,
+    choose_bases,
     expand,
     non_negative,
     refuse_unsupported,
@@ -15,7 +16,7 @@ from ._given import GivenWeights
 from ._hyper import Hypernetwork
 from ._initial import Init
 from ._order import HigherOrder, SelectiveSecondOrder
-from ._patterns import choose, listed
+from ._patterns import choose, listed, matches
 from ._run import FieldRun, StageWeights
 from ._sampling import Sampling, contract, values_at
 from ._signal import Signal
@@ -63,5 +64,7 @@ __all__ = [
     "tensor",
     "tensor_names",
     "choose",
+    "choose_bases",
     "listed",
+    "matches",
 ]

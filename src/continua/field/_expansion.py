@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -80,27 +80,7 @@ def expand(
     buffers = {n: t for n, t in tensors.items() if not isinstance(t, nn.Parameter)}
     state = [n for n, t in buffers.items() if _is_state(module, n, t)]
 
-    def every(names: list[str]) -> list[str]:
-        return [name for first in names for name in (first, *aliases.get(first, ()))]
-
-    if state_basis is None:
-        chosen = choose(basis, every([*weights, *state]), "tensor")
-    else:
-        chosen = choose(basis, every(weights), "parameter")
-        chosen |= choose(state_basis, every(state), "buffer")
-    for name in [*weights, *state]:
-        if not isinstance(chosen[name], Basis):
-            raise ArgumentError(
-                f"{name!r} was given {chosen[name]!r}, which is not a basis such as "
-                "continua.PiecewiseConstant(4)"
-            )
-        for other in aliases.get(name, ()):
-            if chosen[other] != chosen[name]:
-                raise ArgumentError(
-                    f"{name!r} and {other!r} are the same tensor but were given "
-                    f"{chosen[name]} and {chosen[other]}; give both the same basis"
-                )
-
+    chosen = choose_bases(basis, state_basis, weights, state, aliases)
     expansion = Expansion(
         weights={n: chosen[n] for n in weights},
         state={n: chosen[n] for n in state},
@@ -114,6 +94,57 @@ def expand(
     for name, stack in stacks.items():
         put(module, expansion.names(name), stack)
     return module, expansion
+
+
+def choose_bases(
+    basis: BasisChoice | None,
+    state_basis: BasisChoice | None,
+    weights: Iterable[str],
+    state: Iterable[str],
+    aliases: Mapping[str, tuple[str, ...]],
+    *,
+    known_weights: Iterable[str] = (),
+    known_state: Iterable[str] = (),
+    hint: str = "",
+) -> dict[str, Basis]:
+    """The basis of each tensor by name.
+
+    Args:
+        basis: of the weights: one for all, or name patterns; None chooses none.
+        state_basis: of the state; None takes `basis`.
+        weights: the names of the weights to choose for.
+        state: the names of the state to choose for.
+        aliases: for a tensor with several names, its further ones.
+        known_weights: further names that a pattern of `basis` may match.
+        known_state: further names that a pattern for the state may match.
+        hint: what else a pattern that matches nothing may have been meant for.
+    """
+
+    def every(names: Iterable[str]) -> list[str]:
+        return [name for first in names for name in (first, *aliases.get(first, ()))]
+
+    chosen: dict[str, Basis] = {}
+    both = state_basis is None
+    if basis is not None:
+        names = every([*weights, *state] if both else weights)
+        known = [*known_weights, *known_state] if both else known_weights
+        what = "tensor" if both else "parameter"
+        chosen |= choose(basis, names, what, known=known, hint=hint)
+    if state_basis is not None:
+        chosen |= choose(state_basis, every(state), "buffer", known=known_state, hint=hint)
+    for name in chosen:
+        if not isinstance(chosen[name], Basis):
+            raise ArgumentError(
+                f"{name!r} was given {chosen[name]!r}, which is not a basis such as "
+                "continua.PiecewiseConstant(4)"
+            )
+        for other in aliases.get(name, ()):
+            if chosen[other] != chosen[name]:
+                raise ArgumentError(
+                    f"{name!r} and {other!r} are the same tensor but were given "
+                    f"{chosen[name]} and {chosen[other]}; give both the same basis"
+                )
+    return chosen
 
 
 def refuse_unsupported(module: nn.Module) -> None:

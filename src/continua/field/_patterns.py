@@ -12,23 +12,32 @@ T = TypeVar("T")
 
 
 def choose(
-    choice: T | Mapping[str, T], names: Iterable[str], what: str, hint: str = ""
+    choice: T | Mapping[str, T],
+    names: Iterable[str],
+    what: str,
+    *,
+    known: Iterable[str] = (),
+    hint: str = "",
 ) -> dict[str, T]:
     """One value per name: the same for all, or that of the first pattern which matches.
+
+    A pattern that matches no name is refused, as it is most likely misspelt; `"*"` is not.
 
     Args:
         choice: a value, or a mapping from shell-style patterns to values.
         names: the names to choose for.
         what: what the names are, for the message: "tensor" or "block".
+        known: further names that a pattern may match.
         hint: what else a pattern that matches nothing may have been meant for.
     """
     names = list(names)
     if not isinstance(choice, Mapping):
         return dict.fromkeys(names, choice)
+    every = list(dict.fromkeys([*names, *known]))
     for pattern in choice:
-        if not any(fnmatchcase(name, pattern) for name in names):
+        if not matches(pattern, every):
             raise ArgumentError(
-                f"pattern {pattern!r} matches no {what}; the {what}s are: {listed(names)}"
+                f"pattern {pattern!r} matches no {what}; the {what}s are: {listed(every)}"
                 + (hint and f"; {hint}")
             )
     chosen = {}
@@ -41,6 +50,11 @@ def choose(
             )
         chosen[name] = matching[0]
     return chosen
+
+
+def matches(pattern: str, names: Iterable[str]) -> bool:
+    """Whether a pattern matches one of the names; `"*"` also matches none."""
+    return pattern == "*" or any(fnmatchcase(name, pattern) for name in names)
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:

@@ -17,6 +17,7 @@ from ._expansion import Expansion
 from ._sampling import Sampling, values_at
 from ._tensors import Registry, tensor
 from ._twin import Twin, Twins
+from ._views import Views, may_keep_views
 
 
 class FieldRun:
@@ -49,6 +50,7 @@ class FieldRun:
         self._rows: dict[str, Sequence[Tensor]] = {}
         self.placed: StageWeights | None = None  #: whose constant weights the twin has
         self.twin: Twin | None = None
+        self.views: Views | None = None  #: where nothing is recorded
 
     def __enter__(self) -> Self:
         if parametrize._cache_enabled and any(map(parametrize.is_parametrized, self.parts)):
@@ -67,12 +69,15 @@ class FieldRun:
             expansion = self.expansion
             names = (*expansion.weights, *expansion.state, *expansion.carried)
             self.coefficients = {name: tensor(self.field, name) for name in names}
+        first = next(iter(self.coefficients.values()), None)
+        if self.twin is not None and first is not None and may_keep_views(first):
+            self.views = self.twin.views
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self.twin is not None:
             self._twins.give_back(self.twin)
-        self.twin = self.placed = None
+        self.twin = self.placed = self.views = None
         self._accepted, self._rows = [], {}
 
     @property
@@ -88,7 +93,10 @@ class FieldRun:
         # The coefficients themselves: once is enough for all evaluations of a solve.
         rows = self._rows.get(name)
         if rows is None:
-            rows = self._rows[name] = _unbound(self.coefficients[name])
+            stack = self.coefficients[name]
+            rows = self._rows[name] = (
+                _unbound(stack) if self.views is None else self.views.rows(name, stack)
+            )
         return rows
 
     def at(
@@ -209,7 +217,11 @@ class StageWeights:
         rows = {basis: samplings[basis].rows for basis in bases.values()}
         for name, found in values_at(bases, run.coefficients, rows, rules).items():
             # Evaluations may write to their state: each gets memory of its own.
-            values = found.index_select(0, samplings[bases[name]].picks)  # [E, ...]
+            picks = samplings[bases[name]].picks
+            if run.views is not None and not self._keep:
+                self._varying[name] = run.views.copies(name, found, picks)
+                continue
+            values = found.index_select(0, picks)  # [E, ...]
             if self._keep:
                 self.state[name] = (values.clone(), values)
             self._varying[name] = values.unbind(0)
@@ -232,6 +244,16 @@ class StageWeights:
 
     def _call(self, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         slots, written, run, module = self._slots, self._written, self._run, self._module
+        if not (args or kwargs or written):  # often, and called very often
+
+            def plain(*given: Any) -> Any:
+                for registry, key, values in slots:
+                    registry[key] = values[i]
+                if run.placed is not self:
+                    self._place()
+                return module(*given)
+
+            return plain
 
         def call(*given: Any) -> Any:
             for registry, key, values in slots:
@@ -253,7 +275,7 @@ class StageWeights:
         def call(*given: Any) -> Any:
             if run.placed is not self:
                 self._place()
-            return module(*given, *args, **kwargs)
+            return module(*given, *args, **kwargs) if args or kwargs else module(*given)
 
         return call
 

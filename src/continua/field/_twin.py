@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from operator import is_
 from types import MethodType
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ._expansion import Expansion
 from ._tensors import Registry, held, slot
+from ._views import Views
 
 
 class Twin:
@@ -27,10 +28,12 @@ class Twin:
     Attributes:
         module: the twin of the field.
         slots: for each tensor that varies from evaluation to evaluation, where it belongs.
+        views: of coefficients, for solves without a graph.
     """
 
     def __init__(self, field: nn.Module, expansion: Expansion):
         self.field, self.expansion = field, expansion
+        self.views = Views()
         self._twins: dict[nn.Module, nn.Module] = {
             part: object.__new__(type(part)) for part in field.modules()
         }
@@ -47,12 +50,9 @@ class Twin:
             (id(registry), key) for places in self.slots.values() for registry, key in places
         }
         registries: list[tuple[Registry, Registry]] = [
-            (source, own)
+            (vars(part)[kind], vars(twin)[kind])
             for part, twin in self._twins.items()
-            for source, own in (
-                (part._parameters, twin._parameters),
-                (part._buffers, twin._buffers),
-            )
+            for kind in ("_parameters", "_buffers")
         ]
         self._registries = registries
         #: the slots of tensors that are the same at every evaluation
@@ -131,9 +131,8 @@ class Twin:
         return usable
 
 
-def _same(now: Iterable[Any], then: Iterable[Any]) -> bool:
-    a, b = list(now), list(then)
-    return len(a) == len(b) and all(map(is_, a, b))
+def _same(now: Collection[Any], then: Collection[Any]) -> bool:
+    return len(now) == len(then) and all(map(is_, now, then))
 
 
 class Twins:

@@ -11,7 +11,7 @@ from torch import nn
 from continua._errors import ArgumentError, ContinuaError, FileError
 from continua.transform import Choice, Elastic
 
-from ._json import decode, encode
+from ._factory import decode, encode
 
 
 def elastic_config(model: Elastic) -> dict[str, Any]:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import io
-import logging
 import os
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import torch
@@ -24,16 +18,10 @@ from continua.block import ODEBlock
 from continua.field import copied
 from continua.gradient import Backprop
 
-from ._files import write_files
+from ._disk import write_files
+from ._onnx import Dimensions, compare, import_extra, translate
 
-Dimensions = Mapping[int, str]
 BATCH: Dimensions = {0: "batch"}
-#: how far the file may be from the model, relative to the largest output
-TOLERANCE, HALF_TOLERANCE = 1e-3, 5e-2
-HALF = (torch.float16, torch.bfloat16)
-PACKAGES = "install with `pip install 'continua[export]'`"
-
-_tracing = Lock()  # torch traces one model at a time
 
 
 @dataclass(frozen=True)
@@ -95,30 +83,27 @@ def export(
     _check_inputs(given)
     free = _free(dynamic, given)
     if check:
-        _import("onnxruntime", "to compare the file, export runs it in onnxruntime; ")
+        import_extra("onnxruntime", "to compare the file, export runs it in onnxruntime; ")
     ready = _called(_ready(model), len(inputs), tuple(named), type(model).__name__)
     examples = tuple(_enough(x, dims) for x, dims in zip(given, free, strict=True))
-    expected = _outputs(ready, examples)  # what the model refuses, it says better than a tracer
-    content, opset = _translated(ready, examples, free)
+    expected = _outputs(ready, examples)  # the model's errors are clearer than a tracer's
+    content, opset = translate(ready, examples, free)
     error = None
     if check:
-        error = _error(content, examples, expected)
+        error = compare(content, examples, expected)
         more = tuple(_doubled(x, dims) for x, dims in zip(examples, free, strict=True))
         try:
             expected = _outputs(ready, more)
         except ContinuaError:
-            pass  # a longest sentence, say
+            pass  # the model limits the size, of a sentence for example
         else:
-            error = max(error, _error(content, more, expected))
+            error = max(error, compare(content, more, expected))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_files(path.parent, {path.name: content})
     except OSError as problem:
         raise FileError(f"cannot write {path}: {problem.strerror or problem}") from problem
     return Exported(path, len(content), opset, error)
-
-
-# -- what goes in ------------------------------------------------------------------------------
 
 
 def _checked_path(file: Any) -> Path:
@@ -192,7 +177,7 @@ def _ready(model: nn.Module) -> nn.Module:
                     f"{block.solver!r} chooses its steps as it goes, which no file can; choose a "
                     "fixed grid first: continua.compress(model, solver=continua.RK4(steps=8))"
                 )
-            block.gradient = Backprop()  # others are made of operators that no file has
+            block.gradient = Backprop()  # ONNX has no operators for the others
     return ready.requires_grad_(False)
 
 
@@ -239,121 +224,3 @@ def _outputs(model: nn.Module, inputs: Sequence[Tensor]) -> list[Tensor]:
                 f"{name} returns something of type {type(leaf).__name__}; ONNX knows tensors only"
             )
     return [leaf.cpu() for leaf in leaves]
-
-
-# -- what comes out ----------------------------------------------------------------------------
-
-
-def _import(name: str, why: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ArgumentError(f"{why}{PACKAGES} ({error})") from error
-
-
-def _translated(
-    model: nn.Module, inputs: Sequence[Tensor], free: Sequence[Dimensions]
-) -> tuple[bytes, int]:
-    _import("onnxscript", "ONNX needs more packages; ")
-    kind = type(model).__name__
-    known = {name: torch.export.Dim(name) for dims in free for name in dims.values()}
-    shapes = tuple({d: known[name] for d, name in dims.items()} for dims in free)
-    given = tuple(x.clone() for x in inputs)
-    try:
-        with _tracing, torch.no_grad(), _quiet():
-            program = torch.onnx.export(
-                model, given, dynamo=True, dynamic_shapes=shapes, verbose=False
-            )
-    except Exception as error:
-        reason = _reason(error)
-        hint = ""
-        if "onstraint" in reason or any(repr(name) in reason for name in known):
-            hint = f"; if {', '.join(known)} cannot be free in it, give dynamic={{}}"
-        raise ModuleError(f"{kind} cannot be written as ONNX: {reason}{hint}") from error
-    assert program is not None
-    for value, dims in zip(program.model.graph.inputs, free, strict=False):
-        for d, name in dims.items():
-            if value.shape is not None and isinstance(size := value.shape[d], int):
-                raise ModuleError(
-                    f"{kind} works for one size of {name!r} only, {size} in this example; leave it "
-                    "out of dynamic to write it so"
-                )
-    for node in program.model.graph.all_nodes():
-        node.metadata_props.clear()  # where in whose files it comes from
-    try:
-        content = program.model_proto.SerializeToString()
-    except Exception as error:
-        raise ModuleError(
-            f"{kind} is too large for one ONNX file, which holds 2 GB at most: {_reason(error)}"
-        ) from error
-    return content, int(program.model.opset_imports[""])
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of what was said first."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what torch says about packages, its own code and its graphs; an exception tells."""
-    known = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
-    levels = {logger: logger.level for logger in known if logger.name.startswith("torch.")}
-    for logger in levels:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in levels.items():
-            logger.setLevel(level)
-
-
-def _error(content: bytes, inputs: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """How far the file is from the model on these inputs, if that is near enough."""
-    import onnxruntime
-
-    try:
-        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-        names = [one.name for one in session.get_inputs()]
-        fed = {name: x.cpu().numpy() for name, x in zip(names, inputs, strict=True)}
-        found = [torch.as_tensor(y) for y in session.run(None, fed)]
-    except Exception as error:
-        raise ModuleError(
-            f"the ONNX file cannot be run: {_reason(error)}; check=False would write it"
-        ) from error
-    if [y.shape for y in found] != [y.shape for y in expected]:
-        raise ModuleError(
-            f"the ONNX file returns {[list(y.shape) for y in found]} where the model returns "
-            f"{[list(y.shape) for y in expected]}"
-        )
-    worst = 0.0
-    for y, e in zip(found, expected, strict=True):
-        apart = distance(y, e)
-        if apart > (HALF_TOLERANCE if e.dtype in HALF else TOLERANCE):
-            raise ModuleError(
-                f"the ONNX file differs from the model by {apart:.2g} of its largest output, and "
-                "is not written; check=False would write it"
-            )
-        worst = max(worst, apart)
-    return worst
-
-
-def distance(found: Tensor, expected: Tensor) -> float:
-    """The largest difference relative to the largest value; infinite where only equal will do."""
-    if not expected.is_floating_point():
-        return 0.0 if torch.equal(found, expected) else float("inf")
-    usual = expected.isfinite()
-    if not torch.equal(found.isfinite(), usual):
-        return float("inf")
-    if not torch.equal(found[~usual].nan_to_num(), expected[~usual].nan_to_num()):
-        return float("inf")
-    if not bool(usual.any()):
-        return 0.0
-    e = expected[usual].double()
-    scale = float(e.abs().max()) or 1.0
-    return float((found[usual].double() - e).abs().max()) / scale

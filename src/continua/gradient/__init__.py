@@ -8,9 +8,9 @@ from ._checkpoint import Checkpoint
 from ._checks import SaveAt, checked_gradient, checked_solver, checked_span
 from ._dependencies import dependencies
 from ._finite import has_values, tracing
-from ._function import CallableDynamics, cut, refusing, wanting
+from ._function import CallableDynamics, cut, wanting
 from ._gradient import Gradient, autocast_on
-from ._odeint import odeint, solve
+from ._odeint import followed, odeint, solve
 from ._problem import Problem, RunningCost, real
 from ._reversible import Reversible
 
@@ -25,6 +25,7 @@ __all__ = [
     # solves
     "odeint",
     "solve",
+    "followed",
     "Problem",
     "RunningCost",
     "SaveAt",
@@ -38,7 +39,6 @@ __all__ = [
     "dependencies",
     "has_values",
     "real",
-    "refusing",
     "tracing",
     "wanting",
 ]

@@ -69,8 +69,8 @@ def _reachable(thing: Any, seen: set[int]) -> Iterator[Tensor]:
             yield thing
     elif isinstance(thing, nn.Module):
         yield from (p for p in thing.parameters() if p.requires_grad)
-        for module in thing.modules():
-            yield from _reachable(list(vars(module).values()), seen)
+        for value in (value for module in thing.modules() for value in vars(module).values()):
+            yield from _reachable(value, seen)
     else:
         for part in _parts(thing):
             yield from _reachable(part, seen)
@@ -94,7 +94,7 @@ def _parts(thing: Any) -> Iterable[Any]:
 
 
 def _closed_over(function: Callable[..., Any]) -> list[Any]:
-    if function.__module__.partition(".")[0] == torch.__name__:
+    if (function.__module__ or "").partition(".")[0] == torch.__name__:
         return []
     cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
     names = function.__code__.co_names

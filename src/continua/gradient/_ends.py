@@ -69,22 +69,17 @@ class _Once(torch.autograd.Function):
         )
 
 
-def solution(
-    trajectory: Trajectory, final: State, where: Sequence[float], problem: Problem
-) -> Solution:
+def solution(trajectory: Trajectory, where: Sequence[float], problem: Problem) -> Solution:
     """What a solve gives back.
 
     Args:
         trajectory: as it was followed.
-        final: its end, with the gradients of the span's ends.
         where: the depths that were to be saved.
         problem: what it started from.
     """
-    with_cost = problem.cost is not None
-    saved = trajectory.saved
-    reached = bool(saved) and len(saved) == len(where) and where[-1] == problem.span[1]
-    if reached and final is not trajectory.final:
-        saved = [*saved[:-1], final]
+    final, saved = trajectory.final, trajectory.saved
+    if saved and len(saved) == len(where) and where[-1] == problem.span[1]:
+        saved = [*saved[:-1], final]  # which has the gradients of the span's ends
     stacked = tuple(
         torch.stack([state[i] for state in saved])
         if saved
@@ -96,7 +91,7 @@ def solution(
         s=depths,
         z=problem.state(stacked),
         final=problem.state(final),
-        cost=final[-1] if with_cost else None,
+        cost=None if problem.cost is None else final[-1],
         stats=trajectory.stats,
         status=trajectory.status,
         failure=trajectory.failure,

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError
-from continua.solve import Dynamics, Evaluate, Reading, Rerun, Stage, State
+from continua.solve import Dynamics, Evaluate, Reading, Rerun, Stage
 
-from ._dependencies import dependencies, leaves_of, refuse_unknown
+from ._dependencies import dependencies, leaves_of
 from ._problem import Problem
 
 
@@ -32,9 +31,13 @@ class CallableDynamics(Dynamics):
     varies = driven = True
 
     def __init__(
-        self, f: Callable[..., Any], problem: Problem, args: tuple[Any, ...], params: list[Tensor],
+        self,
+        f: Callable[..., Any],
+        problem: Problem,
+        args: tuple[Any, ...],
+        params: list[Tensor],
         x: Any,
-    ):  # fmt: skip
+    ):
         self.f, self.problem = f, problem
         self._args, self._params, self._x = args, params, x
         self._name = getattr(f, "__name__", type(f).__name__)
@@ -64,10 +67,11 @@ class CallableDynamics(Dynamics):
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
         depths = self.problem.depths(stages)
         calls: list[Callable[[Any], Any]] = [self._call(s, self._args) for s in depths]
-        if not self._checked:
-            calls[0] = self.problem.checked(self._name, calls[0])
-            self._checked = True
-        return self.problem.evaluations(calls, depths, self._x)
+        if self._checked:
+            return self.problem.evaluations(calls, depths, self._x)
+        self._checked = True
+        known = self.tensors if self.problem.repeated else ()
+        return self.problem.first_evaluations(self._name, calls, depths, self._x, known)
 
     def _call(self, s: Tensor, args: tuple[Any, ...]) -> Callable[[Any], Any]:
         return partial(self.f, s) if not args else lambda z: self.f(s, z, *args)
@@ -91,13 +95,9 @@ class _Again(Rerun):
     ):
         self._dynamics, self._args, self._x, self._leaves = dynamics, args, x, leaves
         self._gathered: list[Tensor | None] = [None] * len(leaves)
-        self._looked = False
 
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
         evaluate = self._dynamics.read(stages, self._args, self._x)
-        if not self._looked:
-            self._looked = True
-            evaluate[0] = refusing(evaluate[0], self._leaves)
         wanted = self._leaves if leaves else []
         return Reading(evaluate, wanted, self._pull, [range(len(wanted))] * len(stages))
 
@@ -109,18 +109,6 @@ class _Again(Rerun):
 
     def gradients(self) -> Sequence[Tensor | None]:
         return self._gathered
-
-
-def refusing(evaluate: Evaluate, known: Sequence[Tensor]) -> Evaluate:
-    """An evaluation that refuses to depend on a tensor which would get no gradient."""
-
-    def checked(z: State) -> State:
-        out = evaluate(z)
-        if torch.is_grad_enabled():
-            refuse_unknown(out, [*z, *known])
-        return out
-
-    return checked
 
 
 def cut(given: Any) -> Any:

@@ -123,7 +123,8 @@ class Job(ABC):
     def _draws(self, z: State) -> bool:
         """Whether an evaluation draws random numbers; another thread may have done so as well."""
         start = Stage(self.span[0], sides(*self.span)[0])
-        with self.dynamics.again() as again, torch.no_grad(), kept_rng(z), _RandomOps() as seen:
+        seen = _RandomOps()  # type: ignore[no-untyped-call]
+        with self.dynamics.again() as again, torch.no_grad(), kept_rng(z), seen:
             again.read([start], leaves=False).evaluate[0](z)
         return seen.random
 
@@ -172,10 +173,10 @@ def autocast_on(device: str) -> bool:
     return torch.is_autocast_enabled(device)
 
 
-class _RandomOps(TorchDispatchMode):
+class _RandomOps(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes whether an operation draws random numbers."""
 
-    random = False
+    random: bool = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.random = self.random or torch.Tag.nondeterministic_seeded in func.tags

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError, SolveError
-from continua.solve import Dopri5, Dynamics, Solution, Solver, Status
+from continua.solve import Dopri5, Dynamics, Solution, Solver, Status, Trajectory
 
 from ._backprop import Backprop
 from ._checks import (
@@ -48,7 +48,7 @@ def odeint(
     Every gradient works. `Backprop` needs no parameters: autograd finds them. The others evaluate
     f again, so they have to know what it depends on. Parameters are found in modules and in what
     functions close over; others are named in `params`. A tensor that requires a gradient and was
-    not found is refused in the backward pass.
+    not found is refused.
 
     Args:
         f: a function or a module, called as f(s, z, *args) with a scalar tensor s.
@@ -74,7 +74,7 @@ def odeint(
     if not callable(f):
         raise ArgumentError(f"a field is a function f(s, z) or a module, not {f!r}")
     method = checked_gradient(Backprop() if gradient is None else gradient)
-    problem = Problem.of(z, running_cost, None, checked_span(span))
+    problem = Problem.of(z, running_cost, None, checked_span(span), method)
     if not isinstance(method, Backprop):
         refuse_state(f)
     dynamics = CallableDynamics(f, problem, tuple(args), checked_params(params), z)
@@ -103,7 +103,21 @@ def solve(
     """
     used = checked_solver(Dopri5() if solver is None else solver)
     where = checked_depths(save_at, problem.span, used)
-    gradient.check(used, dynamics)
+    trajectory = followed(dynamics, problem, span, used, gradient, where, raise_on_failure)
+    return solution(trajectory, where, problem)
+
+
+def followed(
+    dynamics: Dynamics,
+    problem: Problem,
+    span: Ends,
+    solver: Solver,
+    gradient: Gradient,
+    where: Sequence[float] = (),
+    raise_on_failure: bool = True,
+) -> Trajectory:
+    """The same without a `Solution`, which takes time to put together."""
+    gradient.check(solver, dynamics)
     start = problem.z
     # Under autocast the field may compute in half precision; the sum of its steps may not.
     if autocast_on(start[0].device.type):
@@ -111,10 +125,10 @@ def solve(
         start = tuple(leaf.float() if leaf.dtype in half else leaf for leaf in start)
         problem = replace(problem, z=start)
     start = with_end(dynamics, start, span, problem, at_end=False)
-    trajectory = gradient.solve(used, dynamics, start, problem.span, where)
+    trajectory = gradient.solve(solver, dynamics, start, problem.span, where)
     if trajectory.status is Status.NON_FINITE:
         check_values(problem.z)
     if trajectory.status is not Status.SUCCESS and raise_on_failure:
-        raise SolveError(explain(trajectory, used))
+        raise SolveError(explain(trajectory, solver))
     final = with_end(dynamics, trajectory.final, span, problem, at_end=True)
-    return solution(trajectory, final, where, problem)
+    return replace(trajectory, final=final)

@@ -14,8 +14,11 @@ from torch.utils import _pytree as pytree
 from continua._errors import ArgumentError, ShapeError
 from continua.solve import Evaluate, Span, Stage, State
 
+from ._backprop import Backprop
 from ._checks import checked_state, unflat
+from ._dependencies import leaves_of, refuse_unknown
 from ._first import first_call
+from ._gradient import Gradient, leaf
 
 RunningCost = Callable[..., Tensor]
 
@@ -30,6 +33,7 @@ class Problem:
         cost: the running cost as a function of depth, state and input.
         given_cost: the same as it was given.
         span: from which depth to which.
+        repeated: whether a backward pass will evaluate the field again.
     """
 
     z: State
@@ -37,9 +41,17 @@ class Problem:
     cost: RunningCost | None
     given_cost: RunningCost | None
     span: Span
+    repeated: bool
 
     @classmethod
-    def of(cls, x: Any, cost: RunningCost | None, weight: Tensor | None, span: Span) -> Problem:
+    def of(
+        cls,
+        x: Any,
+        cost: RunningCost | None,
+        weight: Tensor | None,
+        span: Span,
+        gradient: Gradient,
+    ) -> Problem:
         """Check a state and a running cost.
 
         Args:
@@ -47,13 +59,15 @@ class Problem:
             cost: the running cost.
             weight: of the field, with which the state must agree.
             span: from which depth to which.
+            gradient: of the solve.
         """
         z, structure = checked_state(x, weight)
+        repeated = torch.is_grad_enabled() and not isinstance(gradient, Backprop)
         if cost is None:
-            return cls(z, structure, None, None, span)
+            return cls(z, structure, None, None, span, repeated)
         first = z[0]
         total = torch.zeros(first.shape[:1], dtype=real(first.dtype), device=first.device)
-        return cls((*z, total), structure, with_input(cost), cost, span)
+        return cls((*z, total), structure, with_input(cost), cost, span, repeated)
 
     def state(self, leaves: State) -> Any:
         """The state from its leaves, without the running cost."""
@@ -102,9 +116,45 @@ class Problem:
 
         return evaluate
 
-    def checked(self, name: str, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """The same call, with a sentence on whatever is wrong with the field."""
-        return lambda z: first_call(name, call, z, self.structure)
+    def first_evaluations(
+        self,
+        name: str,
+        calls: Sequence[Callable[[Any], Any]],
+        depths: Sequence[Tensor],
+        x: Any,
+        tensors: Sequence[Tensor],
+    ) -> list[Evaluate]:
+        """The same at the start of a solve, where the first one shows the mistakes of a field.
+
+        Args:
+            name: of the field.
+            calls: from the state to its slope, one for each evaluation.
+            depths: of the evaluations.
+            x: the input.
+            tensors: that get gradients from a backward pass which evaluates the field again,
+                besides the weights that vary with depth.
+        """
+
+        def first(z: Any) -> Any:
+            return first_call(name, calls[0], z, self.structure)
+
+        evaluate = self.evaluations([first, *calls[1:]], depths, x)
+        if self.repeated:
+            evaluate[0] = _refusing(evaluate[0], tensors)
+        return evaluate
+
+
+def _refusing(evaluate: Evaluate, known: Sequence[Tensor]) -> Evaluate:
+    """An evaluation that refuses to depend on a tensor which would get no gradient."""
+
+    def checked(z: State) -> State:
+        with torch.enable_grad():
+            start = leaf(z)
+            out = evaluate(start)
+        refuse_unknown(out, [*start, *leaves_of(known)])
+        return tuple(slope.detach() for slope in out)
+
+    return checked
 
 
 def _single(call: Callable[[Tensor], Tensor]) -> Evaluate:

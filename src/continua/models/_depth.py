@@ -144,13 +144,12 @@ class AdaptiveDepth(nn.Module):
         deepest = float(depths.detach().max()) if len(depths) else 0.0
         f = _PerSample(block, names)
         args = (depths, x if control is None else control, *stacks)
-        dynamics = _Depths(f, Problem.of(x, None, None, (0.0, 1.0)), args, [], x)
+        problem = Problem.of(x, None, None, (0.0, 1.0), block.gradient)
+        dynamics = _Depths(f, problem, args, [], x)
         dynamics.deepest = deepest
         if block.solver.adaptive and block.gradient.discrete and torch.is_grad_enabled():
             dynamics.frequency = dynamics.fastest()
-        solution = solve(
-            dynamics, dynamics.problem, (0.0, 1.0), block.solver, block.gradient, save_at, True
-        )
+        solution = solve(dynamics, problem, (0.0, 1.0), block.solver, block.gradient, save_at, True)
         block.record(solution.stats)
         return solution
 

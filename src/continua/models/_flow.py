@@ -8,18 +8,17 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Size, Tensor, nn
 from torch.distributions import Distribution
-from torch.func import vjp
 
-from continua._errors import ArgumentError, ContinuaError, ShapeError, SolveError
+from continua._errors import ArgumentError, ShapeError, SolveError
 from continua.basis import Constant
 from continua.block import ODEBlock
-from continua.field import BasisChoice, Field, evaluated
+from continua.field import BasisChoice, Field
 from continua.gradient import Gradient
 from continua.solve import Dopri5, Solver
 
-Trace = Literal["exact", "hutchinson"]
+from ._flow_fields import Carried, Divergence, Regulariser, Trace
+
 Noise = Literal["rademacher", "gaussian"]
-Regulariser = Literal["kinetic", "jacobian"]
 
 
 class ContinuousFlow(nn.Module):
@@ -98,7 +97,7 @@ class ContinuousFlow(nn.Module):
         if not isinstance(prior, Distribution) and context == "none":
             raise ArgumentError("a prior that is a function needs context='given' or 'sample'")
         self.prior, self.trace, self.noise, self.context = prior, trace, noise, context
-        flow: Field = _Carried(field) if context == "sample" else _Divergence(field, trace)
+        flow: Field = Carried(field) if context == "sample" else Divergence(field, trace)
         arguments: dict[str, Any] = {} if gradient is None else {"gradient": gradient}
         self.block = ODEBlock(flow, basis or Constant(), solver or Dopri5(1e-5, 1e-5), **arguments)
 
@@ -111,19 +110,26 @@ class ContinuousFlow(nn.Module):
             return self.prior.event_shape
         raise ArgumentError("the prior depends on the context: ask the distribution it gives")
 
-    def log_prob(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """The log-density at x, `[B, D]`; `[B]`.
+    def log_prob(
+        self, x: Tensor, context: Tensor | None = None, *, noise: Tensor | None = None
+    ) -> Tensor:
+        """The log-density `[B]` at x, `[B, D]`.
 
         Args:
-            x: where.
+            x: the samples.
             context: of each x, `[B, ...]`, for a flow with context.
+            noise: for `trace="hutchinson"`, the noise of the estimate, `[B, D]`; drawn if None.
         """
         self._check(x, context)
+        if noise is not None:
+            self._check_noise(noise, x)
         if self.context == "sample":
             return self._log_prob_of_samples(x, self._prior(context))
         control = context if self.context == "given" else x
         zeros = x.new_zeros(len(x))
-        args = (self._noise(x),) if self.trace == "hutchinson" else ()
+        args: tuple[Tensor, ...] = ()
+        if self.trace == "hutchinson":
+            args = (self._draw(x) if noise is None else noise,)
         z, change = self.block((x, zeros), *args, control=control)
         prior = self._prior(context)
         out: Tensor = prior.log_prob(z) + change
@@ -175,7 +181,7 @@ class ContinuousFlow(nn.Module):
     def costs(
         self, x: Tensor, kind: Regulariser = "kinetic", context: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        r"""The log-density and a regulariser of the way there, both `[B]`.
+        r"""The log-density and a regulariser of the trajectory, both `[B]`.
 
         .. math:: \int \|f\|^2 ds \quad\text{or}\quad
                   \int \|\epsilon^\top \partial f/\partial z\|^2 ds
@@ -193,25 +199,11 @@ class ContinuousFlow(nn.Module):
             raise ArgumentError("regularisers are not there for context='sample'")
         self._check(x, context)
         control = context if self.context == "given" else x
-        noise = self._noise(x)
-        args = (noise,) if self.trace == "hutchinson" else ()
-        field = self.block.field
-        assert isinstance(field, _Divergence)
-
-        def cost(s: Tensor, state: tuple[Tensor, Tensor], seen: Any) -> Tensor:
-            if kind == "kinetic":
-                return evaluated(field.field, s, state[0], seen).square().sum(1)
-            with torch.enable_grad():
-                z = _tracked(state[0])
-                f = evaluated(field.field, s, z, seen)
-                (product,) = torch.autograd.grad(f, z, noise, create_graph=True)
-            return product.square().sum(1)
-
+        noise = self._draw(x) if self.trace == "hutchinson" or kind == "jacobian" else None
         zeros = x.new_zeros(len(x))
-        solution = self.block.solve((x, zeros), *args, control=control, running_cost=cost)
-        z, change = solution.final
-        assert solution.cost is not None
-        return self._prior(context).log_prob(z) + change, solution.cost
+        solution = self.block.solve((x, zeros, zeros), noise, kind, control=control)
+        z, change, cost = solution.final
+        return self._prior(context).log_prob(z) + change, cost
 
     @property
     def _takes_context(self) -> bool:
@@ -249,7 +241,15 @@ class ContinuousFlow(nn.Module):
         elif context is not None:
             raise ArgumentError("this flow takes no context; make it with context='given'")
 
-    def _noise(self, x: Tensor) -> Tensor:
+    def _check_noise(self, noise: Tensor, x: Tensor) -> None:
+        if self.trace != "hutchinson" or self.context == "sample":
+            raise ArgumentError("noise is for a flow with trace='hutchinson' only")
+        if noise.shape != x.shape:
+            raise ShapeError(
+                f"noise has the shape of the samples, {list(x.shape)}, not {list(noise.shape)}"
+            )
+
+    def _draw(self, x: Tensor) -> Tensor:
         if self.noise == "gaussian":
             return torch.randn_like(x)
         return torch.randint(0, 2, x.shape, device=x.device).to(x.dtype) * 2 - 1
@@ -294,95 +294,7 @@ class ContinuousFlow(nn.Module):
             )
 
 
-class _Divergence(Field):
-    """The field on (z, log-density), with the trace of its derivative; or on z alone."""
-
-    reads_depth = False
-
-    def __init__(self, field: nn.Module, trace: Trace):
-        super().__init__()
-        self.field, self.trace = field, trace
-
-    def forward(self, s: Tensor, z: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(z, Tensor):
-            return _checked(self.field, s, z, x)
-        state: Tensor = z[0]
-        wanted = torch.is_grad_enabled()
-        with torch.enable_grad():
-            state = _tracked(state)
-            f = _checked(self.field, s, state, x)
-            if f.shape != state.shape:
-                raise ShapeError(
-                    f"the field maps {list(state.shape)} to {list(f.shape)}; dz/ds must have the "
-                    "shape of z"
-                )
-            if self.trace == "hutchinson":
-                (noise,) = args
-                (product,) = torch.autograd.grad(f, state, noise, create_graph=wanted)
-                change = (product * noise).sum(1)
-            else:
-                change = _trace(f, state, wanted)
-        return (f, change) if wanted else (f.detach(), change.detach())
-
-
-class _Carried(Field):
-    """The field on (z, dz/dc) for a control c, the prior's sample: both derivatives count."""
-
-    reads_depth = False
-
-    def __init__(self, field: nn.Module):
-        super().__init__()
-        self.field = field
-
-    def forward(self, s: Tensor, z: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        state, jacobian = z
-
-        # The state depends on the sample too, but the field's two arguments count apart.
-        def f(state: Tensor, seen: Tensor) -> Tensor:
-            return _checked(self.field, s, state, seen)
-
-        slope, pull = vjp(f, state, x)  # type: ignore[misc]
-        rows = []
-        for i in range(slope.shape[1]):
-            unit = torch.zeros_like(slope)
-            unit[:, i] = 1
-            by_state, by_sample = pull(unit)
-            rows.append((by_state.unsqueeze(1) @ jacobian).squeeze(1) + by_sample)
-        return slope, torch.stack(rows, 1)  # [B, D, D]
-
-
 def _check_context(context: Any) -> None:
     if not isinstance(context, Tensor) or context.dim() == 0:
         got = "a single number" if isinstance(context, Tensor) else type(context).__name__
         raise ShapeError(f"a context is a tensor [B, ...], one row for each sample, not {got}")
-
-
-def _checked(field: nn.Module, s: Tensor, z: Tensor, x: Any) -> Tensor:
-    """The field of a flow, with a sentence on what it was given where it fails."""
-    try:
-        return evaluated(field, s, z, x)
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        if isinstance(error, ContinuaError | torch.OutOfMemoryError):
-            raise
-        seen = f" with a context of {list(x.shape)}" if isinstance(field, Field) else ""
-        raise ShapeError(
-            f"the field {type(field).__name__} of the flow fails on samples of shape "
-            f"{list(z.shape)}{seen}: {error}; make its first layer as wide as what it is given"
-        ) from error
-
-
-def _tracked(z: Tensor) -> Tensor:
-    """The tensor, in a graph: its own if it has one."""
-    return z if z.requires_grad else z.detach().requires_grad_()
-
-
-def _trace(f: Tensor, z: Tensor, wanted: bool) -> Tensor:
-    """The trace of df/dz for each sample."""
-    total = torch.zeros_like(f[:, 0])
-    for i in range(f.shape[1]):
-        (by,) = torch.autograd.grad(
-            f[:, i].sum(), z, create_graph=wanted, retain_graph=True, allow_unused=True
-        )
-        if by is not None:
-            total = total + by[:, i]
-    return total

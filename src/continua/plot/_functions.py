@@ -6,11 +6,13 @@ import itertools
 
 import torch
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
+from torch import Tensor
 
 from continua._errors import ArgumentError
-from continua.basis import sample
+from continua.basis import Basis, sample
 from continua.block import ODEBlock
 from continua.field import tensor as stack_of
 
@@ -58,37 +60,9 @@ def functions_of_depth(
     at = cell_points(basis, max(points // cells - 1, 1))
     low, high = sorted(block.span)
     depths = [low + (high - low) * point.depth for point in at]
-    phi = sample(basis, at)  # [P, K]
-
     fig = figure(7.6, 3.3)
     left, right = fig.subplots(1, 2, sharex=True)
-    size = basis.size
-    named = size <= NAMED
-    # The yellow end of the scale is too faint for a line on white.
-    shades = ListedColormap([colormaps["viridis"](0.9 * k / max(size - 1, 1)) for k in range(size)])
-    for k in range(size):
-        left.plot(
-            depths,
-            phi[:, k].tolist(),
-            color=COLOURS[k] if named else shades(k),
-            linestyle=DASHES[k % len(DASHES)] if named else "-",
-            linewidth=1.5,
-            label=f"$\\phi_{{{k + 1}}}$",
-        )
-    left.set_title(f"{size} basis function{'s' if size > 1 else ''}: {basis!r}", fontsize=9)
-    left.set_ylabel("$\\phi_k(s)$")
-    if named:
-        left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=min(size, 3))
-    else:
-        bar = fig.colorbar(
-            ScalarMappable(Normalize(0.5, size + 0.5), shades),
-            cax=left.inset_axes((0, -0.32, 1, 0.05)),  # where the other panel has its legend
-            orientation="horizontal",
-        )
-        bar.set_ticks([1, (1 + size) // 2, size], labels=["k = 1", f"{(1 + size) // 2}", f"{size}"])
-        bar.ax.grid(visible=False)
-        bar.ax.tick_params(length=0)
-
+    _draw_basis(left, basis, depths, sample(basis, at))
     values = read(block, name, at)  # [P, n]
     shape = stack_of(block.field, name).shape[1:]
     looks = zip(itertools.cycle(COLOURS), itertools.cycle(DASHES), strict=False)
@@ -110,3 +84,33 @@ def functions_of_depth(
         ax.margins(x=0.01)
         ax.locator_params(axis="y", nbins=5)
     return fig
+
+
+def _draw_basis(ax: Axes, basis: Basis, depths: list[float], phi: Tensor) -> None:
+    """Draw basis functions, given their values `[P, K]`."""
+    size = basis.size
+    named = size <= NAMED
+    # The yellow end of the scale is too faint for a line on white.
+    shades = ListedColormap([colormaps["viridis"](0.9 * k / max(size - 1, 1)) for k in range(size)])
+    for k in range(size):
+        ax.plot(
+            depths,
+            phi[:, k].tolist(),
+            color=COLOURS[k] if named else shades(k),
+            linestyle=DASHES[k % len(DASHES)] if named else "-",
+            linewidth=1.5,
+            label=f"$\\phi_{{{k + 1}}}$",
+        )
+    ax.set_title(f"{size} basis function{'s' if size > 1 else ''}: {basis!r}", fontsize=9)
+    ax.set_ylabel("$\\phi_k(s)$")
+    if named:
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=min(size, 3))
+        return
+    bar = ax.figure.colorbar(
+        ScalarMappable(Normalize(0.5, size + 0.5), shades),
+        cax=ax.inset_axes((0, -0.32, 1, 0.05)),  # where the other panel has its legend
+        orientation="horizontal",
+    )
+    bar.set_ticks([1, (1 + size) // 2, size], labels=["k = 1", f"{(1 + size) // 2}", f"{size}"])
+    bar.ax.grid(visible=False)
+    bar.ax.tick_params(length=0)

@@ -17,19 +17,25 @@ from ._commands import (
     run_sweep_command,
     run_train,
 )
-from ._demo import DemoOptions, DemoReport, Row, check_demo, run_demo
+from ._demo import DemoOptions, DemoReport, check_demo, run_demo
+from ._demo_table import Row
 from ._gradcheck import GradcheckOptions, run_gradcheck
+from ._grid import Grid
+from ._image_setup import ImageSetup
+from ._measure import Sweep, measure
 from ._memory import MemoryOptions, run_memory
 from ._model import knows_its_run
 from ._output import write_figure
 from ._parse import nearest, parse_basis, parse_solver
+from ._point_setup import PointSetup
 from ._recipe import Recipe, find
 from ._reproduce import DataOptions, ReproduceOptions, run_data, run_reproduce
 from ._run import Run
-from ._setup import ImageSetup, PointSetup, Scale, Setup, TaggingSetup
+from ._setup import Scale, Setup
 from ._study import Report, Study, describe_result
-from ._sweep import Grid, Sweep, measure, run_sweep
-from ._video import VideoSetup
+from ._sweep import run_sweep
+from ._tagging_setup import TaggingSetup
+from ._video_setup import VideoSetup
 from .dissecting import RECIPES as _DISSECTING
 from .dissecting import STUDIES as _DISSECTING_STUDIES
 from .nanode import RECIPES as _NANODE

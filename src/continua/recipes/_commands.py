@@ -17,14 +17,16 @@ from continua.files import Exported
 from continua.measure import Comparison
 from continua.train import PartName, Progress, Watch, evaluate, half_bases, silent
 
-from ._demo import find_device, threads
+from ._device import find_device, threads
+from ._grid import Grid, Method
 from ._inputs import InputOptions, model_and_input
+from ._measure import Sweep
 from ._model import open_model, save_model
 from ._parse import parse_basis, parse_solver
 from ._recipe import Recipe, find
 from ._run import Run
 from ._setup import Scale
-from ._sweep import Grid, Method, Sweep, run_sweep
+from ._sweep import run_sweep
 
 #: endings of files that `export` does not write
 FILES = (".safetensors", ".pt", ".pth", ".pt2", ".bin", ".ckpt", ".pb", ".txt")
@@ -234,26 +236,26 @@ def run_compress(options: CompressOptions) -> Comparison:
     """Write a smaller model."""
     check_apart(options.model, options.out)
     model, run = open_model(options.model)
-    basis: Any = None
-    state_basis: Any = None
-    if options.basis is not None:
-        basis = parse_basis(options.basis)
-    elif options.solver is None and options.steps is None:
-        basis, state_basis = half_bases(model)
-        if not any(basis.values()):
+    halves: dict[str, dict[str, Any]] = {}
+    if options.basis is None and options.solver is None and options.steps is None:
+        weights, states = half_bases(model)
+        if not any(weights.values()):
             raise ct.ArgumentError(
                 f"the model of {options.model} has no weights that vary with depth: nothing to "
                 "compress"
             )
-    if options.state_basis is not None:
-        state_basis = parse_basis(options.state_basis)
+        halves = {name: {"basis": bases} for name, bases in weights.items()}
+        if options.state_basis is None:
+            for name, bases in states.items():
+                halves[name]["state_basis"] = bases
     small = ct.compress(
         model,
-        basis,
+        None if options.basis is None else parse_basis(options.basis),
         steps=options.steps,
         solver=None if options.solver is None else parse_solver(options.solver),
-        state_basis=state_basis,
+        state_basis=None if options.state_basis is None else parse_basis(options.state_basis),
         method=options.method,
+        per_block=halves,
     )
     how = {k: v for k, v in dataclasses.asdict(options).items() if k not in ("model", "out")}
     save_model(small, options.out, run, verb="compress", **how)

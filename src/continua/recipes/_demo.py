@@ -5,8 +5,7 @@ from __future__ import annotations
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 import continua as ct
-from continua import plot
 from continua.data import Split, digits
 from continua.train import Progress, write_json
 
+from ._demo_table import FIGURES, HALF, VARIANTS, Row, figures, table
 from ._demo_training import (
     BATCH,
     LEARNING_RATE,
@@ -28,41 +27,13 @@ from ._demo_training import (
     level_starts,
     train,
 )
+from ._device import find_device, threads
 from ._output import METRICS, check_folder, write_figure
 
 #: how the latency is measured
 LATENCY_BATCH, LATENCY_ROUNDS = 256, 11
 
-FIGURES = ("accuracy.png", "weights.png", "variance.png")
 MODELS = "models"
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One way to write the trained network: its place in the run folder, and what to change."""
-
-    name: str
-    series: str
-    basis: ct.Basis
-    solver: ct.Euler | ct.Midpoint | ct.RK4
-
-
-VARIANTS = (
-    Variant("constant4", "buckets, 8 Euler steps", ct.PiecewiseConstant(4), ct.Euler(steps=8)),
-    Variant("constant2", "buckets, 8 Euler steps", ct.PiecewiseConstant(2), ct.Euler(steps=8)),
-    Variant("constant1", "buckets, 8 Euler steps", ct.PiecewiseConstant(1), ct.Euler(steps=8)),
-    Variant(
-        "constant4-short", "buckets, K Euler steps", ct.PiecewiseConstant(4), ct.Euler(steps=4)
-    ),
-    Variant(
-        "constant2-short", "buckets, K Euler steps", ct.PiecewiseConstant(2), ct.Euler(steps=2)
-    ),
-    Variant("constant4-rk4", "buckets, 2 RK4 steps", ct.PiecewiseConstant(4), ct.RK4(steps=2)),
-    Variant("linear4", "hats, 8 Euler steps", ct.PiecewiseLinear(4), ct.Euler(steps=8)),
-    Variant("linear2", "hats, 8 Euler steps", ct.PiecewiseLinear(2), ct.Euler(steps=8)),
-    Variant("chebyshev3", "Chebyshev, 8 Euler steps", ct.Chebyshev(3), ct.Euler(steps=8)),
-)
-HALF = "constant4"
 
 
 @dataclass(frozen=True)
@@ -87,41 +58,8 @@ class DemoOptions:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One model of the table.
-
-    Attributes:
-        name: its folder.
-        basis: of its weights and state.
-        size: the number of basis functions, K.
-        solver: the scheme.
-        steps: of the scheme, per block.
-        parameters: of the whole network.
-        correct: held-out images that it classifies correctly.
-        accuracy: their share.
-        milliseconds: per batch, the median.
-        parameter_ratio: relative to the source.
-        accuracy_change: relative to the source, in points.
-        latency_ratio: relative to the source.
-    """
-
-    name: str
-    basis: str
-    size: int
-    solver: str
-    steps: int
-    parameters: int
-    correct: int
-    accuracy: float
-    milliseconds: float
-    parameter_ratio: float
-    accuracy_change: float
-    latency_ratio: float
-
-
-@dataclass(frozen=True)
 class DemoReport:
-    """What a run gives back; `metrics` is what its file holds."""
+    """The result of a run; `metrics` is the content of its metrics file."""
 
     options: DemoOptions
     rows: tuple[Row, ...]
@@ -142,7 +80,7 @@ class DemoReport:
 
 
 def check_demo(options: DemoOptions) -> torch.device:
-    """Refuse what cannot work, before any work; the device to work on."""
+    """Check the options before any work; the device to use."""
     for name, least in (("epochs", len(LEVELS)), ("width", 1), ("threads", 1), ("seed", 0)):
         value = getattr(options, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -152,23 +90,6 @@ def check_demo(options: DemoOptions) -> torch.device:
         raise ct.ArgumentError(f"seed must be below 2**32, not {options.seed}")
     device = find_device(options.device)
     check_folder(Path(options.run_dir), "demo", (METRICS, MODELS, *FIGURES))
-    return device
-
-
-def find_device(name: str) -> torch.device:
-    """The device of this name, if it is here."""
-    if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device).cpu()
-    except (RuntimeError, AssertionError, NotImplementedError):
-        # torch's own message is a page of build advice.
-        raise ct.ArgumentError(
-            f"there is no device {name!r} here; use auto, cpu, or a GPU that torch sees"
-        ) from None
     return device
 
 
@@ -189,6 +110,7 @@ def run_demo(
     device = check_demo(options)
     start = time.perf_counter()
     split = digits(options.seed)
+    held_out = len(split.test_labels)
     with threads(options.threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
         model, history = train(
@@ -210,16 +132,37 @@ def run_demo(
             correct[name] = count_correct(m, split, device)
             watch(Progress("evaluating", len(correct), len(models)))
         milliseconds = latencies(models, split.train_images[:LATENCY_BATCH].to(device), watch)
-    rows = table(models, correct, milliseconds, len(split.test_labels))
-
+    rows = table(models, correct, milliseconds, held_out)
     folder = Path(options.run_dir)
     for i, (name, m) in enumerate(models.items()):
         watch(Progress("writing", i, len(models)))
         ct.save(m, folder / MODELS / name)
-    for name, fig in figures(models, rows, len(split.test_labels)).items():
+    for name, fig in figures(models, rows, held_out).items():
         write_figure(folder / name, fig)
-    seconds = time.perf_counter() - start
-    metrics = {
+    seconds = {"training": trained - start, "total": time.perf_counter() - start}
+    metrics = measured(options, device, split, history, rows, seconds)
+    write_json(folder / METRICS, metrics)
+    watch(Progress("writing", len(models), len(models)))
+    return DemoReport(
+        options=options,
+        rows=rows,
+        held_out=held_out,
+        seconds=seconds["total"],
+        files=(METRICS, *FIGURES, *(f"{MODELS}/{name}" for name in models)),
+        metrics=metrics,
+    )
+
+
+def measured(
+    options: DemoOptions,
+    device: torch.device,
+    split: Split,
+    history: list[dict[str, float]],
+    rows: tuple[Row, ...],
+    seconds: Mapping[str, float],
+) -> dict[str, Any]:
+    """The content of the metrics file."""
+    return {
         "recipe": "demo",
         "options": asdict(options) | {"run_dir": str(options.run_dir), "device": str(device)},
         "training": {
@@ -235,34 +178,13 @@ def run_demo(
         "held_out_images": len(split.test_labels),
         "latency": {"batch": LATENCY_BATCH, "rounds": LATENCY_ROUNDS, "statistic": "median"},
         "rows": [asdict(row) for row in rows],
-        "seconds": {"training": round(trained - start, 2), "total": round(seconds, 2)},
+        "seconds": {name: round(value, 2) for name, value in seconds.items()},
         "versions": {
             "continua": ct.__version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
     }
-    write_json(folder / METRICS, metrics)
-    watch(Progress("writing", len(models), len(models)))
-    return DemoReport(
-        options=options,
-        rows=rows,
-        held_out=len(split.test_labels),
-        seconds=seconds,
-        files=(METRICS, *FIGURES, *(f"{MODELS}/{name}" for name in models)),
-        metrics=metrics,
-    )
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Torch with this many threads; small images gain nothing from more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @torch.inference_mode()
@@ -288,70 +210,3 @@ def latencies(
             times[name].append(time.perf_counter() - start)
         watch(Progress("timing", i, LATENCY_ROUNDS))
     return {name: 1000 * statistics.median(t[1:]) for name, t in times.items()}
-
-
-def table(
-    models: Mapping[str, nn.Module],
-    correct: Mapping[str, int],
-    milliseconds: Mapping[str, float],
-    held_out: int,
-) -> tuple[Row, ...]:
-    """One row per model, the source first."""
-    parameters = {n: sum(p.numel() for p in m.parameters()) for n, m in models.items()}
-    rows = []
-    for name, model in models.items():
-        block = next(m for m in model.modules() if isinstance(m, ct.ODEBlock))
-        basis = next(iter(block.expansion.weights.values()))
-        rows.append(
-            Row(
-                name=name,
-                basis=repr(basis),
-                size=basis.size,
-                solver=type(block.solver).__name__,
-                steps=int(block.solver.config()["steps"]),
-                parameters=parameters[name],
-                correct=correct[name],
-                accuracy=correct[name] / held_out,
-                milliseconds=round(milliseconds[name], 3),
-                parameter_ratio=round(parameters[name] / parameters["source"], 4),
-                accuracy_change=round(100 * (correct[name] - correct["source"]) / held_out, 4),
-                latency_ratio=round(milliseconds[name] / milliseconds["source"], 4),
-            )
-        )
-    return tuple(rows)
-
-
-def figures(
-    models: Mapping[str, nn.Module], rows: tuple[Row, ...], held_out: int
-) -> dict[str, plot.Figure]:
-    """Accuracy over size, weights over depth, running variance over depth."""
-    by_name = {row.name: row for row in rows}
-
-    def measured(name: str, series: str) -> plot.Measurement:
-        row = by_name[name]
-        return plot.Measurement(series, row.size, row.parameters, row.accuracy)
-
-    blocks = {name: model.get_submodule("block2") for name, model in models.items()}
-    source = blocks["source"]
-    assert isinstance(source, ct.ODEBlock)
-    shown = {
-        by_name[name].basis: block
-        for name, block in blocks.items()
-        if name in (HALF, "linear4", "chebyshev3") and isinstance(block, ct.ODEBlock)
-    }
-    label = f"{by_name['source'].basis}, trained"
-    return dict(
-        zip(
-            FIGURES,
-            (
-                plot.sizes(
-                    measured("source", "source: 8 buckets, 8 Euler steps"),
-                    [measured(v.name, v.series) for v in VARIANTS],
-                    images=held_out,
-                ),
-                plot.weights(source, shown, label=label),
-                plot.state(source, shown, label=label),
-            ),
-            strict=True,
-        )
-    )

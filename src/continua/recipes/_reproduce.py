@@ -13,7 +13,7 @@ from continua.data import Entry, catalogue, load
 from continua.train import Progress, Watch, silent
 
 from ._commands import RunOptions, using
-from ._demo import find_device
+from ._device import find_device
 from ._study import Circumstances, Report, Study, study_named
 
 

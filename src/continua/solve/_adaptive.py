@@ -169,7 +169,7 @@ class Adaptive:
             scale = torch.maximum(before.abs(), after.abs()).mul_(pair.rtol).add_(pair.atol)
             ratio = value / scale
             if pair.norm == "sample" and ratio.dim() > 0:
-                ratio = ratio.reshape(len(ratio), -1)
+                ratio = ratio.unsqueeze(1).flatten(1)  # [B, n], also of an empty batch
                 norms.append(torch.linalg.vector_norm(ratio, dim=1))
                 count += ratio.shape[1]
             else:

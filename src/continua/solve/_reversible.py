@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol, Self
 
+import torch
+
 from continua._values import value
 
 from ._dynamics import Dynamics, Evaluate, Span, Stage, State, combine
@@ -138,7 +140,8 @@ class ReversibleSolver(Solver):
 
     def plan(self, span: Span, jumps: Sequence[float]) -> tuple[tuple[Stage, ...], ...]:
         """The stages of every step, those at a jump of the field at its end among them."""
-        return _plan(self, span, tuple(jumps))
+        # Compiled code keeps no cache.
+        return (_plan if torch.compiler.is_compiling() else _known_plan)(self, span, tuple(jumps))
 
     def schedule(self, span: Span, jumps: Sequence[float]) -> tuple[Stage, ...]:
         return (*self.first(span), *itertools.chain(*self.plan(span, jumps)))
@@ -177,7 +180,6 @@ class ReversibleSolver(Solver):
         return add(start[:n], (start[:n], -last), (start[-n:], slope), (end[:n], last))
 
 
-@functools.lru_cache(maxsize=128)
 def _plan(
     solver: ReversibleSolver, span: Span, jumps: tuple[float, ...]
 ) -> tuple[tuple[Stage, ...], ...]:
@@ -191,6 +193,9 @@ def _plan(
             stages += solver._at_jump(start, end)
         out.append(tuple(stages))
     return tuple(out)
+
+
+_known_plan = functools.lru_cache(maxsize=128)(_plan)  # exact depths take time
 
 
 def add(z: State, *terms: tuple[State, float]) -> State:

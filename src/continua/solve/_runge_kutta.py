@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Self
 
+import torch
+
 from continua._errors import ArgumentError
 from continua._values import value
 
@@ -59,7 +61,8 @@ class RungeKutta(Solver):
         """
         if self.steps is None:
             raise ArgumentError(f"{self!r} chooses its own steps: it has no fixed grid")
-        return _stages(self, self.steps, span)
+        # Compiled code keeps no cache.
+        return (_stages if torch.compiler.is_compiling() else _known_stages)(self, self.steps, span)
 
     def integrate(
         self,
@@ -76,30 +79,28 @@ class RungeKutta(Solver):
         scaled, count = Scaled(self.tableau, h), self.tableau.stages
         stats = Stats(self.steps * count, self.steps, step_sizes=[abs(h)] * self.steps)
         positions = [(s - span[0]) / h for s in save_at]
+        ends = grid(span, self.steps) if positions or observe is not None else ()
         saved = [z for position in positions if position <= 0]
         for n in range(self.steps):
             ks: list[State] = []
             before, z = z, step(scaled, evaluate[n * count : (n + 1) * count], z, ks)
-            if not positions and observe is None:
+            if not ends:
                 continue
             fractions = fractions_in(positions[len(saved) :], n, self.steps)
             if fractions or observe is not None:
-                start, end = grid(span, self.steps)[n : n + 2]
-                made = Step(self.tableau, start, end, before, z, ks, fractions)
+                made = Step(self.tableau, ends[n], ends[n + 1], before, z, ks, fractions)
                 saved += made.saved(dynamics, stats)
                 if observe is not None:
                     observe(made)
         return Trajectory(z, saved, stats)
 
 
-@functools.lru_cache(maxsize=128)
 def grid(span: Span, steps: int) -> tuple[Fraction, ...]:
     """The ends of equal steps."""
     start, width = Fraction(span[0]), Fraction(span[1]) - Fraction(span[0])
     return tuple(start + width * n / steps for n in range(steps + 1))
 
 
-@functools.lru_cache(maxsize=128)
 def _stages(method: RungeKutta, steps: int, span: Span) -> tuple[Stage, ...]:
     tableau = method.tableau
     return tuple(
@@ -107,3 +108,6 @@ def _stages(method: RungeKutta, steps: int, span: Span) -> tuple[Stage, ...]:
         for start, end in itertools.pairwise(grid(span, steps))
         for stage in stages_between(tableau, start, end)[: tableau.stages]
     )
+
+
+_known_stages = functools.lru_cache(maxsize=128)(_stages)  # exact depths take time

@@ -86,6 +86,11 @@ class Training:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
+        self._check_numbers()
+        self._check_choices()
+        self._check_sizes()
+
+    def _check_numbers(self) -> None:
         for name in ("epochs", "batch_size", "evaluate_every", "epoch_steps", "patience"):
             value = getattr(self, name)
             if value is None and name in ("epoch_steps", "patience"):
@@ -102,6 +107,16 @@ class Training:
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise ArgumentError(f"{name} is a number of at least 0, not {value!r}")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ArgumentError(f"betas are two numbers in [0, 1), not {self.betas!r}")
+        if (
+            isinstance(self.seed, bool)
+            or not isinstance(self.seed, int)
+            or not (0 <= self.seed < 2**32)
+        ):
+            raise ArgumentError(f"seed is a whole number from 0 to 2**32 - 1, not {self.seed!r}")
+
+    def _check_choices(self) -> None:
         for name, kinds in (
             ("optimizer", Optimizer),
             ("schedule", Schedule),
@@ -110,8 +125,6 @@ class Training:
             if getattr(self, name) not in get_args(kinds):
                 known = ", ".join(get_args(kinds))
                 raise ArgumentError(f"{name} is one of {known}, not {getattr(self, name)!r}")
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise ArgumentError(f"betas are two numbers in [0, 1), not {self.betas!r}")
         for milestone in self.milestones:
             if isinstance(milestone, bool) or not isinstance(milestone, int) or milestone < 0:
                 raise ArgumentError(f"milestones are epochs counted from 0, not {milestone!r}")
@@ -122,6 +135,9 @@ class Training:
                 f"schedule 'one-cycle' needs warmup between 0 and {self.epochs} epochs, "
                 f"not {self.warmup!r}"
             )
+
+    def _check_sizes(self) -> None:
+        """Check the epochs in which the model is refined or projected."""
         for name in ("refine_epochs", "project_epochs"):
             if not isinstance(getattr(self, name), tuple | list):
                 raise ArgumentError(
@@ -141,12 +157,6 @@ class Training:
         both = set(self.refine_epochs) & set(self.project_epochs)
         if both:
             raise ArgumentError(f"epoch {min(both)} cannot both refine and project")
-        if (
-            isinstance(self.seed, bool)
-            or not isinstance(self.seed, int)
-            or not (0 <= self.seed < 2**32)
-        ):
-            raise ArgumentError(f"seed is a whole number from 0 to 2**32 - 1, not {self.seed!r}")
 
     def _check_elastic(self) -> None:
         if not isinstance(self.elastic, tuple | list):

@@ -1,4 +1,4 @@
-"""The processes that train, and their end."""
+"""The processes of a training: device, communication, requests to stop."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
 
 from continua._errors import ArgumentError, ContinuaError
 
+from ._task import Tally
+
 if TYPE_CHECKING:
     from accelerate import Accelerator
+
+T = TypeVar("T")
 
 DEVICE = "ACCELERATE_TORCH_DEVICE"
 
 
 def accelerator(device: str, precision: str) -> Accelerator:
-    """Accelerate's view of this machine, or of the part of a cluster that is ours."""
+    """The `Accelerator` of this process, on this device."""
     try:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
@@ -27,7 +33,7 @@ def accelerator(device: str, precision: str) -> Accelerator:
         raise ContinuaError(
             "training needs accelerate; install with `pip install 'continua[recipes]'`"
         ) from error
-    AcceleratorState._reset_state(reset_partial_state=True)  # an earlier training's choices
+    AcceleratorState._reset_state(reset_partial_state=True)  # forget an earlier training's choices
     before = os.environ.get(DEVICE)
     try:
         if device not in ("auto", "cpu"):
@@ -45,16 +51,48 @@ def accelerator(device: str, precision: str) -> Accelerator:
             os.environ[DEVICE] = before
 
 
+def any_process(accelerator: Accelerator, *flags: bool) -> list[bool]:
+    """Whether each flag is set in any process, so that all processes take the same branch."""
+    if accelerator.num_processes == 1:
+        return list(flags)
+    mine = torch.tensor([float(flag) for flag in flags], device=accelerator.device)
+    return [bool(flag) for flag in accelerator.reduce(mine, "sum").tolist()]
+
+
+def summed(accelerator: Accelerator, tally: Tally) -> Tally:
+    """The sum of a tally over all processes."""
+    if accelerator.num_processes == 1:
+        return tally
+    names = sorted(tally.sums)
+    mine = [[tally.sums[name], tally.counts[name]] for name in names]
+    tensor = torch.tensor(mine, dtype=torch.float64, device=accelerator.device)  # [names, 2]
+    totals = accelerator.reduce(tensor, "sum").tolist()
+    return Tally(
+        {name: total for name, (total, _) in zip(names, totals, strict=True)},
+        {name: count for name, (_, count) in zip(names, totals, strict=True)},
+    )
+
+
+def from_main(accelerator: Accelerator, value: T) -> T:
+    """The value that the main process has."""
+    found = [value]
+    if accelerator.num_processes > 1:
+        from accelerate.utils import broadcast_object_list
+
+        broadcast_object_list(found)
+    return found[0]
+
+
 @dataclass
 class Stop:
-    """Whether someone asked for an end."""
+    """Whether the training was asked to stop."""
 
     asked: bool = False
 
 
 @contextlib.contextmanager
 def stopping() -> Iterator[Stop]:
-    """Turn the first Ctrl-C, or a request to terminate, into a wish; a second one is obeyed."""
+    """Record the first Ctrl-C or request to terminate; the second one interrupts at once."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -72,5 +110,5 @@ def stopping() -> Iterator[Stop]:
         yield stop
     finally:
         for name, handler in before.items():
-            # None: it was set by something other than Python, which cannot put it back.
+            # None: the handler was not set from Python, so Python cannot restore it.
             signal.signal(name, signal.SIG_DFL if handler is None else handler)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from continua._errors import ArgumentError
-from continua.transform import RECIPE
+from continua.transform import recipe_of
 
 from ._config import Training
 from ._elastic import plain
@@ -60,7 +60,7 @@ def check_same(
 
 
 def _recipe(model: nn.Module) -> dict[str, Any]:
-    found = _plain(getattr(model, RECIPE, {}))
+    found = _plain(recipe_of(model) or {})
     assert isinstance(found, dict)
     return found
 

@@ -9,9 +9,6 @@ from continua._errors import ArgumentError
 from continua.block import ODEBlock
 from continua.field import contract
 
-#: the attribute of a model that says how to make it again
-RECIPE = "_continua_recipe"
-
 
 def blocks(model: nn.Module) -> dict[str, ODEBlock]:
     """The ODE blocks of a model by name; a block that is the model itself is named ''."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,26 +12,26 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError
 from continua.basis import Basis, Constant, Point, interpolation, projection, quadrature, sample
 from continua.block import ODEBlock
-from continua.field import BasisChoice, choose, copied, non_negative, tensor
+from continua.field import BasisChoice, choose_bases, copied, non_negative, tensor
 from continua.solve import Solver
 
 from ._blocks import blocks, refuse_elastic, transformed
+from ._choices import PER_BLOCK, Names, choices
 
 Method = Literal["project", "interpolate"]
 Mappings = {"project": projection, "interpolate": interpolation}
 M = TypeVar("M", bound=nn.Module)
-#: where the patterns go that `ODEBlock` takes
-TENSORS = "patterns of tensors go one level down: {'*': {pattern: basis}}"
 
 
 def compress(
     model: M,
-    basis: BasisChoice | Mapping[str, BasisChoice] | None = None,
+    basis: BasisChoice | None = None,
     *,
     steps: int | Mapping[str, int] | None = None,
     solver: Solver | Mapping[str, Solver] | None = None,
-    state_basis: BasisChoice | Mapping[str, BasisChoice] | None = None,
+    state_basis: BasisChoice | None = None,
     method: Method = "project",
+    per_block: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> M:
     r"""A smaller model, by a change of basis: no retraining, no data.
 
@@ -43,16 +43,18 @@ def compress(
     A running variance that its projection would push below the smallest value it has at any
     depth is drawn towards its mean over depth until it no longer is, so that it stays positive.
 
-    Each choice is one value for all blocks, or a mapping from patterns of block names to values.
-
     Args:
         model: any module that contains ODE blocks; it is not changed.
-        basis: the new basis; for a block also a mapping from patterns of tensor names to bases.
-            None leaves the bases as they are.
-        steps: the new number of steps.
-        solver: the new solver; `steps` then overrides its number of steps.
-        state_basis: the new basis of the state; None takes `basis`.
+        basis: the new basis, or a mapping from patterns of tensor names to bases as `ODEBlock`
+            takes it. None leaves the bases as they are.
+        steps: the new number of steps, or a mapping from patterns of block names to numbers.
+        solver: the new solver, or a mapping from patterns of block names to solvers; `steps`
+            overrides its number of steps.
+        state_basis: the new basis of the state, or patterns of tensor names; None takes `basis`.
         method: `"project"` or `"interpolate"`.
+        per_block: choices for some blocks: a mapping from patterns of block names to choices
+            among `basis`, `steps`, `solver` and `state_basis`, of which the first match wins.
+            A choice made here goes before the one for all blocks.
 
     Example:
         >>> import continua as ct
@@ -64,53 +66,59 @@ def compress(
           parameters=24, state=0
           (field): Linear(in_features=2, out_features=2, bias=True)
         )
+
+        One choice for the first block, another for the rest:
+
+        >>> pair = nn.Sequential(model, ct.refine(model))
+        >>> first = {"basis": ct.PiecewiseConstant(2), "steps": 2}
+        >>> small = ct.compress(pair, ct.PiecewiseConstant(4), steps=4, per_block={"0": first})
+        >>> small[0].basis, small[1].basis
+        (PiecewiseConstant(2), PiecewiseConstant(4))
     """
     refuse_elastic(model)
     if method not in get_args(Method):
         raise ArgumentError(f"method is 'project' or 'interpolate', not {method!r}")
-    names = list(blocks(model))
-    bases: dict[str, BasisChoice | None] = choose(basis, names, "block", TENSORS)
-    state_bases: dict[str, BasisChoice | None] = choose(state_basis, names, "block", TENSORS)
-    solvers = choose(solver, names, "block")
-    step_counts = choose(steps, names, "block")
+    names = Names.of(blocks(model))
+    chosen = choices(names, basis, state_basis, steps, solver, per_block)
     small = copied(model)
     for name, block in blocks(small).items():
-        targets = _targets(block, bases[name], state_bases[name])
+        choice = chosen[name]
+        targets = _targets(block, choice["basis"], choice["state_basis"], names)
         stacks = {
             tensor_name: (target, _changed(block, tensor_name, target, method))
             for tensor_name, target in targets.items()
         }
-        chosen = block.solver if solvers[name] is None else solvers[name]
-        if not isinstance(chosen, Solver):
+        used = block.solver if choice["solver"] is None else choice["solver"]
+        if not isinstance(used, Solver):
             raise ArgumentError(
-                f"solver is an instance such as continua.RK4(steps=8), not {chosen!r}"
+                f"solver is an instance such as continua.RK4(steps=8), not {used!r}"
             )
-        count = step_counts[name]
-        block.rebase(stacks, chosen if count is None else chosen.with_steps(count))
+        count = choice["steps"]
+        block.rebase(stacks, used if count is None else used.with_steps(count))
     return small
 
 
 def _targets(
-    block: ODEBlock, basis: BasisChoice | None, state_basis: BasisChoice | None
+    block: ODEBlock, basis: BasisChoice | None, state_basis: BasisChoice | None, names: Names
 ) -> dict[str, Basis]:
-    """The new basis of each tensor that gets one."""
+    """The new basis of each tensor that gets one: of those that vary with depth."""
 
     def varying(bases: Mapping[str, Basis]) -> list[str]:
         return [name for name, basis in bases.items() if basis.size > 1]
 
-    weights, state = varying(block.expansion.weights), varying(block.expansion.state)
-    chosen: dict[str, Basis] = {}
-    if state_basis is None:
-        if basis is not None:
-            chosen = choose(basis, [*weights, *state], "tensor")
-    else:
-        if basis is not None:
-            chosen = choose(basis, weights, "tensor")
-        chosen |= choose(state_basis, state, "buffer")
-    for name, target in chosen.items():
-        if not isinstance(target, Basis):
-            raise ArgumentError(f"{name!r} was given {target!r}, which is not a basis")
-    return chosen
+    expansion = block.expansion
+    weights, state = varying(expansion.weights), varying(expansion.state)
+    chosen = choose_bases(
+        basis,
+        state_basis,
+        weights,
+        state,
+        expansion.aliases,
+        known_weights=names.weights,
+        known_state=names.state,
+        hint=PER_BLOCK,
+    )
+    return {name: chosen[name] for name in [*weights, *state] if name in chosen}
 
 
 def _changed(block: ODEBlock, name: str, target: Basis, method: Method) -> Tensor:

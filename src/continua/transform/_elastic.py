@@ -39,8 +39,8 @@ class Elastic(nn.Module):
             the only ones.
         sizes: the full size first, then smaller ones, each contained in the one before. A whole
             number is a number of basis functions, with the steps in proportion. A dictionary has
-            arguments of `compress`: basis, steps, solver, state_basis, method; `{}` is the model
-            itself.
+            arguments of `compress`: basis, steps, solver, state_basis, method, per_block; `{}` is
+            the model itself.
         teach: how a smaller size learns. None: by the same criterion as the full one.
             `"classes"`: from the probabilities that the full size gives, for outputs that are
             scores of classes, `[..., classes]`. Or a function of its outputs and the full size's.

@@ -11,13 +11,14 @@ from torch import nn
 from continua._errors import ArgumentError
 from continua.basis import Basis, projection, quadrature
 from continua.block import ODEBlock
+from continua.field import Expansion
 
 from ._blocks import blocks
 
 #: a number of basis functions, or arguments of `compress`
 Choice = int | Mapping[str, Any]
 #: those arguments that are a change of basis and of steps
-ARGUMENTS = ("basis", "steps", "solver", "state_basis", "method")
+ARGUMENTS = ("basis", "steps", "solver", "state_basis", "method", "per_block")
 
 
 def choices(model: nn.Module, sizes: Sequence[Choice]) -> list[dict[str, Any]]:
@@ -57,12 +58,15 @@ def size_arguments(model: nn.Module, size: Choice) -> dict[str, Any]:
         )
     if size > full:
         raise ArgumentError(f"size {size} is larger than the model, which has {full} functions")
-    found = blocks(model).items()
-    return {
-        "basis": {name: _resized(block.expansion.weights, size) for name, block in found},
-        "state_basis": {name: _resized(block.expansion.state, size) for name, block in found},
-        "solver": {name: _fewer_steps(block, size, full) for name, block in found},
+    own = {
+        name: {
+            "basis": _resized(block.expansion, block.expansion.weights, size),
+            "state_basis": _resized(block.expansion, block.expansion.state, size),
+            "solver": _fewer_steps(block, size, full),
+        }
+        for name, block in blocks(model).items()
     }
+    return {"per_block": own}
 
 
 def own_size(model: nn.Module) -> int | None:
@@ -76,9 +80,14 @@ def own_size(model: nn.Module) -> int | None:
     return None if len(sizes) > 1 else max(sizes, default=1)
 
 
-def _resized(bases: Mapping[str, Basis], size: int) -> dict[str, Basis]:
-    varying = {name: basis for name, basis in bases.items() if basis.size > 1}
-    return {name: resized(basis, min(size, basis.size)) for name, basis in varying.items()}
+def _resized(expansion: Expansion, bases: Mapping[str, Basis], size: int) -> dict[str, Basis]:
+    """The new bases of what varies with depth, under all names of each tensor."""
+    return {
+        name: resized(basis, min(size, basis.size))
+        for first, basis in bases.items()
+        if basis.size > 1
+        for name in expansion.names(first)
+    }
 
 
 def resized(basis: Basis, size: int) -> Basis:

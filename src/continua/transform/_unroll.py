@@ -18,8 +18,9 @@ from continua.block import ODEBlock, Plan
 from continua.field import Field, put, tensor, values_at
 from continua.solve import Dynamics, Evaluate, RungeKutta, Stage, State
 
-from ._blocks import RECIPE, blocks, refuse_elastic
+from ._blocks import blocks, refuse_elastic
 from ._convert import Increment
+from ._recipe import set_recipe
 
 
 def unroll(model: nn.Module) -> nn.Module:
@@ -52,7 +53,7 @@ def unroll(model: nn.Module) -> nn.Module:
         return plain[id(model)]
     # The memo of the copy holds the plain modules in the blocks' place.
     made = _without_our_classes(copy.deepcopy(model, dict(plain)))
-    vars(made).pop(RECIPE, None)  # its factory would make the blocks again
+    set_recipe(made, None)  # its factory would make the blocks again
     return made
 
 
@@ -90,7 +91,7 @@ class _Call(NamedTuple):
     module: str
     before: tuple[fx.Node, ...]
     after: tuple[fx.Node, ...]
-    further: dict[str, fx.Node]
+    further: dict[str, Any]
 
 
 class _Recorded(Dynamics):

@@ -11,10 +11,11 @@ import continua as ct
 from continua import plot
 from continua.train import Training, read_history, write_whole
 
+from .._image_setup import ImageSetup
 from .._output import csv_text, write_figure
 from .._recipe import Recipe
 from .._run import Run
-from .._setup import ImageSetup, Scale
+from .._setup import Scale
 from .._study import Circumstances, Study, percent, table
 
 #: the kinds of model, as the table calls them

@@ -13,11 +13,12 @@ import continua as ct
 from continua.basis import Point, sample
 from continua.train import Training, evaluate, read_history
 
+from .._image_setup import ImageSetup
 from .._output import csv_text
 from .._parse import parse_basis, parse_solver
 from .._recipe import Recipe
 from .._run import Run
-from .._setup import ImageSetup, Scale
+from .._setup import Scale
 from .._study import Circumstances
 
 #: layers of the residual networks, whatever the steps of the flows

@@ -18,7 +18,7 @@ from .._output import write_figure
 from .._recipe import Recipe
 from .._setup import Scale
 from .._study import Circumstances, Study, minutes, table
-from .._video import VideoSetup
+from .._video_setup import VideoSetup
 
 #: the kinds of the table, and their names there
 KINDS = {"svg": "SVG", "auto": "Auto", "nanode": "NANODE"}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .._grid import Grid
+from .._measure import Sweep
 from .._recipe import Recipe
 from .._study import Circumstances, Study, describe_result, percent, table
-from .._sweep import Grid, Sweep, run_sweep
+from .._sweep import run_sweep
 from ._images import cifar10, cifar10_resnet, digits, mnist
 
 

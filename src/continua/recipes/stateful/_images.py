@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from continua.train import Training
 
+from .._image_setup import ImageSetup
 from .._recipe import Recipe
-from .._setup import ImageSetup
 
 #: the paper's own course on images: SGD, rate 0.1, a tenth at 80, 120 and 160 of 180 epochs
 PAPER = Training(

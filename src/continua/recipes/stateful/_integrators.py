@@ -8,11 +8,12 @@ from typing import Any
 from continua import plot
 from continua.train import Training
 
+from .._grid import Grid
+from .._image_setup import ImageSetup
+from .._measure import Sweep, measure
 from .._output import write_figure
 from .._recipe import Recipe
-from .._setup import ImageSetup
 from .._study import Circumstances, Study, percent, table
-from .._sweep import Grid, measure
 
 SCHEMES = ("Euler", "Midpoint", "RK4")
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -50,20 +51,7 @@ class Integrators(Study):
         facts: dict[str, Any] = {}
         samples = 0
         for scheme in SCHEMES:
-            name = scheme.lower()
-            run, result = here.train(small, name, [f"solver={scheme}(steps=4)"])
-            _, task = run.load()
-            grid = Grid(
-                bases=("PiecewiseConstant", "PiecewiseLinear"),
-                sizes=(1, 2, 3),
-                schemes=SCHEMES,
-                steps=STEPS,
-                methods=("project",),
-            )
-            sweep, _ = measure(
-                run.model(), task, grid, rounds=1, batch=8,
-                channels_last=run.setup.channels_last, watch=here.watch,
-            )  # fmt: skip
+            sweep, result = _swept(here, scheme)
             samples = sweep.samples
             own = [t for t in sweep.trials if (t.basis, t.size) == ("PiecewiseConstant", 4)]
             panels[f"trained with {scheme}, 4 steps"] = [sweep.source, *own]
@@ -85,38 +73,54 @@ class Integrators(Study):
             }
             compressed.append((scheme, *(percent(a) for a in sized.values())))
             heads = [f"`{basis}({k})`" for basis, k in sized]
-            facts[name] = {
+            facts[scheme.lower()] = {
                 "result": result,
                 "trials": [vars(t) for t in (sweep.source, *sweep.trials)],
             }
         write_figure(here.folder / "steps.png", plot.convergence(panels, samples=samples))
         losses = {
-            s: facts[s.lower()]["trials"][0]["accuracy"]
-            - min(
-                t["accuracy"]
-                for t in facts[s.lower()]["trials"]
-                if (t["basis"], t["size"]) == ("PiecewiseConstant", 4) and t["steps"] >= 4
-            )
-            for s in SCHEMES
+            scheme: trials[0].accuracy - min(t.accuracy for t in trials if t.steps >= 4)
+            for scheme, trials in zip(SCHEMES, panels.values(), strict=True)
         }
         facts["largest_loss_at_four_steps_or_more"] = losses
-        holds = losses["RK4"] < losses["Euler"]
-        verdict = (
-            "Swapping the scheme, or using more steps, costs a network trained with RK4 at most "
-            f"{100 * losses['RK4']:.2f} points, one trained with Midpoint "
-            f"{100 * losses['Midpoint']:.2f}, and one trained with Euler "
-            f"{100 * losses['Euler']:.2f}. That higher-order training makes a network behave like "
-            f"an ODE {'holds' if holds else 'does not hold'} here."
-        )
         return [
             "Accuracy with the scheme it was trained with, and the range over 4 to 16 steps of "
             "each scheme, without retraining:",
             table(("trained with", "as trained", *SCHEMES), rows),
-            verdict,
+            _verdict(losses),
             plot.describe_convergence(panels),
             "Fewer basis functions, 4 steps of the scheme it was trained with, by projection:",
             table(("trained with", *heads), compressed),
         ], facts
+
+
+def _swept(here: Circumstances, scheme: str) -> tuple[Sweep, dict[str, Any]]:
+    """Train with one scheme, then measure with all of them; and the result of the training."""
+    run, result = here.train(small, scheme.lower(), [f"solver={scheme}(steps=4)"])
+    _, task = run.load()
+    grid = Grid(
+        bases=("PiecewiseConstant", "PiecewiseLinear"),
+        sizes=(1, 2, 3),
+        schemes=SCHEMES,
+        steps=STEPS,
+        methods=("project",),
+    )
+    sweep, _ = measure(
+        run.model(), task, grid, rounds=1, batch=8,
+        channels_last=run.setup.channels_last, watch=here.watch,
+    )  # fmt: skip
+    return sweep, result
+
+
+def _verdict(losses: dict[str, float]) -> str:
+    holds = losses["RK4"] < losses["Euler"]
+    return (
+        "Swapping the scheme, or using more steps, costs a network trained with RK4 at most "
+        f"{100 * losses['RK4']:.2f} points, one trained with Midpoint "
+        f"{100 * losses['Midpoint']:.2f}, and one trained with Euler "
+        f"{100 * losses['Euler']:.2f}. That higher-order training makes a network behave like "
+        f"an ODE {'holds' if holds else 'does not hold'} here."
+    )
 
 
 STUDIES = (

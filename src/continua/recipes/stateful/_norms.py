@@ -8,8 +8,8 @@ from typing import Any
 import continua as ct
 from continua.train import Training, evaluate
 
+from .._image_setup import ImageSetup
 from .._recipe import Recipe
-from .._setup import ImageSetup
 from .._study import Circumstances, Study, percent, table
 
 #: what stands in the table, and the settings that make it

@@ -7,7 +7,8 @@ from dataclasses import replace
 from continua.train import Training
 
 from .._recipe import Recipe
-from .._setup import Scale, TaggingSetup
+from .._setup import Scale
+from .._tagging_setup import TaggingSetup
 
 #: the paper's own course: AdamW, 50,000 steps of 64 sentences, the rate up for 8,000 steps and
 #: down by the inverse root; an epoch is 500 steps, after which the dev part is measured

@@ -7,8 +7,9 @@ from typing import Any
 
 from continua.train import evaluate
 
+from .._grid import Grid
 from .._study import Circumstances, Study, minutes, percent, table
-from .._sweep import Grid, run_sweep
+from .._sweep import run_sweep
 from ._compression import trials_table
 from ._sentences import TAGGERS
 

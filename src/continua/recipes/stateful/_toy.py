@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from continua.train import Training
 
+from .._point_setup import PointSetup
 from .._recipe import Recipe
-from .._setup import PointSetup
 
 PAPER = PointSetup(
     training=Training(

@@ -13,7 +13,7 @@ from continua import models
 from continua.data import Dataset, VideoDataset, load
 from continua.train import Task, VideoPrediction
 
-from ._setup import SETUPS, Download, Setup, shortened
+from ._setup import Download, Setup, shortened
 
 Memory = Literal["backprop", "checkpoint"]
 
@@ -127,6 +127,3 @@ def _clips(dataset: Dataset) -> VideoDataset:
     if not isinstance(dataset, VideoDataset):
         raise ct.ArgumentError(f"{dataset.name} are no clips")
     return dataset
-
-
-SETUPS[VideoSetup.__name__] = VideoSetup

@@ -1,0 +1,135 @@
+"""The commands: each a dataclass whose fields are its options and whose docstring is its help.
+
+Calling one runs it and gives the exit code. To add a command, add its class to `COMMANDS`. This
+module needs the extra `recipes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from continua import recipes
+
+from ._demo import demo
+from ._runs import (
+    changed,
+    data,
+    evaluate,
+    export,
+    gradcheck,
+    memory,
+    reproduce,
+    sweep,
+    train,
+)
+
+
+class Command(Protocol):
+    """A command with its options."""
+
+    def __call__(self) -> int:
+        """Run it; the exit code."""
+
+
+@dataclass(frozen=True)
+class Json:
+    json: bool = False
+    """Print one JSON object on stdout, and nothing else there."""
+
+
+@dataclass(frozen=True)
+class Demo(Json, recipes.DemoOptions):
+    """Train on handwritten digits, compress, and measure both."""
+
+    def __call__(self) -> int:
+        return demo(self, self.json)
+
+
+@dataclass(frozen=True)
+class Train(Json, recipes.TrainOptions):
+    """Train a recipe; the same command goes on with a run that stopped."""
+
+    def __call__(self) -> int:
+        return train(self, self.json)
+
+
+@dataclass(frozen=True)
+class Evaluate(Json, recipes.EvaluateOptions):
+    """Measure the model of a run, or one made from it."""
+
+    def __call__(self) -> int:
+        return evaluate(self, self.json)
+
+
+@dataclass(frozen=True)
+class Refine(Json, recipes.RefineOptions):
+    """Write a model with more basis functions and steps, and the same weights over depth."""
+
+    def __call__(self) -> int:
+        return changed(recipes.run_refine(self), self.out, self.json)
+
+
+@dataclass(frozen=True)
+class Compress(Json, recipes.CompressOptions):
+    """Write a smaller model: fewer basis functions or steps, without data or retraining."""
+
+    def __call__(self) -> int:
+        return changed(recipes.run_compress(self), self.out, self.json)
+
+
+@dataclass(frozen=True)
+class Sweep(Json, recipes.SweepOptions):
+    """Measure a trained model in many sizes: a table, figures, and a sentence for each."""
+
+    def __call__(self) -> int:
+        return sweep(self, self.json)
+
+
+@dataclass(frozen=True)
+class Export(Json, recipes.ExportOptions):
+    """Write the model of a run by itself, to be loaded elsewhere."""
+
+    def __call__(self) -> int:
+        return export(self, self.json)
+
+
+@dataclass(frozen=True)
+class Reproduce(Json, recipes.ReproduceOptions):
+    """Run the experiment behind a table or figure, and write a report."""
+
+    def __call__(self) -> int:
+        return reproduce(self, self.json)
+
+
+@dataclass(frozen=True)
+class Data(Json, recipes.DataOptions):
+    """List the data there is, what it costs and where it lies; or get some."""
+
+    def __call__(self) -> int:
+        return data(self, self.json)
+
+
+@dataclass(frozen=True)
+class Gradcheck(Json, recipes.GradcheckOptions):
+    """Check every gradient method on the blocks of a saved model."""
+
+    def __call__(self) -> int:
+        return gradcheck(self, self.json)
+
+
+@dataclass(frozen=True)
+class Memory(Json, recipes.MemoryOptions):
+    """Measure the memory of a training step of a saved model, for every gradient method."""
+
+    def __call__(self) -> int:
+        return memory(self, self.json)
+
+
+COMMANDS: dict[str, Callable[..., Command]] = {
+    kind.__name__.lower(): kind
+    for kind in (
+        Demo, Train, Evaluate, Refine, Compress, Sweep, Export, Reproduce, Data, Gradcheck, Memory,
+    )
+}  # fmt: skip

@@ -1,0 +1,151 @@
+"""The content of an ONNX file, and what it computes."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from continua._errors import ArgumentError, ModuleError
+
+Dimensions = Mapping[int, str]
+#: the largest accepted difference from the model, relative to its largest output
+TOLERANCE, HALF_TOLERANCE = 1e-3, 5e-2
+HALF = (torch.float16, torch.bfloat16)
+PACKAGES = "install with `pip install 'continua[export]'`"
+
+_tracing = Lock()  # torch traces one model at a time
+
+
+def import_extra(name: str, why: str) -> Any:
+    """A package of the extra `export`."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ArgumentError(f"{why}{PACKAGES} ({error})") from error
+
+
+def translate(
+    model: nn.Module, inputs: Sequence[Tensor], free: Sequence[Dimensions]
+) -> tuple[bytes, int]:
+    """The content of an ONNX file that computes what the model computes, and its opset.
+
+    Args:
+        model: takes tensors and returns tensors.
+        inputs: an example.
+        free: the dimensions of each input whose size is free, with their names.
+    """
+    import_extra("onnxscript", "ONNX needs more packages; ")
+    kind = type(model).__name__
+    known = {name: torch.export.Dim(name) for dims in free for name in dims.values()}
+    shapes = tuple({d: known[name] for d, name in dims.items()} for dims in free)
+    given = tuple(x.clone() for x in inputs)
+    try:
+        with _tracing, torch.no_grad(), _quiet():
+            program = torch.onnx.export(
+                model, given, dynamo=True, dynamic_shapes=shapes, verbose=False
+            )
+    except Exception as error:
+        reason = _reason(error)
+        hint = ""
+        if "onstraint" in reason or any(repr(name) in reason for name in known):
+            hint = f"; if {', '.join(known)} cannot be free in it, give dynamic={{}}"
+        raise ModuleError(f"{kind} cannot be written as ONNX: {reason}{hint}") from error
+    assert program is not None
+    for value, dims in zip(program.model.graph.inputs, free, strict=False):
+        for d, name in dims.items():
+            if value.shape is not None and isinstance(size := value.shape[d], int):
+                raise ModuleError(
+                    f"{kind} works for one size of {name!r} only, {size} in this example; leave it "
+                    "out of dynamic to write it so"
+                )
+    for node in program.model.graph.all_nodes():
+        node.metadata_props.clear()  # where in whose files it comes from
+    try:
+        content = program.model_proto.SerializeToString()
+    except Exception as error:
+        raise ModuleError(
+            f"{kind} is too large for one ONNX file, which holds 2 GB at most: {_reason(error)}"
+        ) from error
+    return content, int(program.model.opset_imports[""])
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of the original error's message."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence torch's warnings, logs and output; exceptions still say what went wrong."""
+    known = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
+    levels = {logger: logger.level for logger in known if logger.name.startswith("torch.")}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
+
+
+def compare(content: bytes, inputs: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """The largest difference from the model's outputs; an error if it exceeds the tolerance."""
+    import onnxruntime
+
+    try:
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+        names = [one.name for one in session.get_inputs()]
+        fed = {name: x.cpu().numpy() for name, x in zip(names, inputs, strict=True)}
+        found = [torch.as_tensor(y) for y in session.run(None, fed)]
+    except Exception as error:
+        raise ModuleError(
+            f"the ONNX file cannot be run: {_reason(error)}; check=False would write it"
+        ) from error
+    if [y.shape for y in found] != [y.shape for y in expected]:
+        raise ModuleError(
+            f"the ONNX file returns {[list(y.shape) for y in found]} where the model returns "
+            f"{[list(y.shape) for y in expected]}"
+        )
+    worst = 0.0
+    for y, e in zip(found, expected, strict=True):
+        apart = distance(y, e)
+        if apart > (HALF_TOLERANCE if e.dtype in HALF else TOLERANCE):
+            raise ModuleError(
+                f"the ONNX file differs from the model by {apart:.2g} of its largest output, and "
+                "is not written; check=False would write it"
+            )
+        worst = max(worst, apart)
+    return worst
+
+
+def distance(found: Tensor, expected: Tensor) -> float:
+    """The largest difference relative to the largest value.
+
+    Infinite if integers differ, or if infinities or NaNs are not in the same places.
+    """
+    if not expected.is_floating_point():
+        return 0.0 if torch.equal(found, expected) else float("inf")
+    usual = expected.isfinite()
+    if not torch.equal(found.isfinite(), usual):
+        return float("inf")
+    if not torch.equal(found[~usual].nan_to_num(), expected[~usual].nan_to_num()):
+        return float("inf")
+    if not bool(usual.any()):
+        return 0.0
+    e = expected[usual].double()
+    scale = float(e.abs().max()) or 1.0
+    return float((found[usual].double() - e).abs().max()) / scale
