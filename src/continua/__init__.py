@@ -45,7 +45,15 @@ from .field import (
 )
 from .files import build, export, load, save
 from .gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible, odeint
-from .measure import Comparison, compare, count_evaluations, functional_gradient, gradcheck, memory
+from .measure import (
+    Comparison,
+    compare,
+    count_evaluations,
+    functional_gradient,
+    gradcheck,
+    memory,
+    sweep,
+)
 from .models import AdaptiveDepth, ContinuousFlow, Jumps, ablate, local_exponents
 from .solve import (
     RK4,
@@ -63,7 +71,16 @@ from .solve import (
     Status,
     Tsit5,
 )
-from .transform import compress, convert, fit_hypernetwork, project_gradient, refine, unroll
+from .transform import (
+    Elastic,
+    compress,
+    convert,
+    fit_hypernetwork,
+    project_gradient,
+    refine,
+    smoothness,
+    unroll,
+)
 
 __version__ = "0.1.0"
 
@@ -72,6 +89,7 @@ __all__ = [
     "ODEBlock",
     "AdaptiveDepth",
     "ContinuousFlow",
+    "Elastic",
     "Jumps",
     "odeint",
     # fields and input maps
@@ -126,6 +144,7 @@ __all__ = [
     "fit_hypernetwork",
     "project_gradient",
     "refine",
+    "smoothness",
     "unroll",
     # measures
     "Comparison",
@@ -136,6 +155,7 @@ __all__ = [
     "gradcheck",
     "local_exponents",
     "memory",
+    "sweep",
     # files
     "export",
     "load",

@@ -233,3 +233,46 @@ def test_a_file_names_the_defaults_too_and_one_that_does_not_is_read_with_them(t
     del config["factory"]["arguments"]["bias"]  # as if the argument were newer than the file
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert recipe_of(ct.load(tmp_path)) == recipe_of(model)
+
+
+# -- all sizes in one file ---------------------------------------------------------------------
+
+
+def test_an_elastic_model_is_one_file(tmp_path):
+    torch.manual_seed(0)
+    elastic = ct.Elastic(ct.build(Net, width=5), [4, 2, 1], teach="classes")
+    x = torch.randn(8, 3)
+    for _ in range(4):
+        elastic.loss(x, lambda out: out.square().mean())
+    ct.save(elastic, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "config.json"}
+    loaded = ct.load(tmp_path)
+    assert_same(elastic, loaded)
+    assert (loaded.sizes, loaded.teach) == ((4, 2, 1), "classes")
+    for size in (4, 2, 1):
+        plain = ct.load(tmp_path, size=size)
+        assert not plain.training
+        assert_same(plain, elastic.at(size))
+        assert isinstance(plain, Net)
+        ct.save(plain, tmp_path / "plain")
+        assert_same(ct.load(tmp_path / "plain"), plain)
+
+
+def test_sizes_of_an_elastic_file_may_be_dictionaries(tmp_path):
+    size = {"basis": ct.PiecewiseConstant(2), "solver": ct.RK4(steps=1)}
+    elastic = ct.Elastic(ct.build(Net, width=5), [{}, size])
+    ct.save(elastic, tmp_path)
+    assert ct.load(tmp_path, size=size).block.solver == ct.RK4(steps=1)
+
+
+def test_sizes_that_are_not_in_a_file(saved, tmp_path):
+    with pytest.raises(ct.ArgumentError, match="a model of one size"):
+        ct.load(saved[0], size=2)
+    ct.save(ct.Elastic(ct.build(Net), [4, 2]), tmp_path)
+    with pytest.raises(ct.ArgumentError, match="no size 3; there are 4, 2"):
+        ct.load(tmp_path, size=3)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["elastic"]["sizes"] = [4, 3]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ct.FileError, match="sizes that cannot be"):
+        ct.load(tmp_path)

@@ -39,6 +39,14 @@ COURSES = {
     },
     # The scale of the gradients is part of the state, too.
     "fp16": {"epochs": 2, "epoch_steps": 3, "precision": "fp16", "checkpoint_minutes": 1e-9},
+    # Several sizes at once, each with its own statistics, while the model grows.
+    "elastic": {
+        "epochs": 4,
+        "elastic": [4, 2, 1],
+        "smoothness": 0.01,
+        "refine_epochs": [1, 2],
+        "checkpoint_minutes": 1e-9,
+    },
     # Images, kernels channel by channel.
     "pictures": {"epochs": 2, "epoch_steps": 3, "refine_epochs": [1], "checkpoint_minutes": 1e-9},
 }

@@ -52,6 +52,8 @@ POINTS = [
     *[("adam", "batch", number) for number in (6,)],
     *[("adam", "refined", 0), ("adam", "forgotten", 0)],
     *[("fp16", "batch", 5)],
+    *[("elastic", "batch", number) for number in (5, 10, 14)],
+    *[("elastic", "refined", 1)],
     *[("pictures", "batch", number) for number in (1, 5)],
     *[("pictures", "refined", 0)],
 ]

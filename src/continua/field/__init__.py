@@ -20,7 +20,7 @@ from ._patterns import choose, listed, matches
 from ._run import FieldRun, StageWeights
 from ._sampling import Sampling, contract, values_at
 from ._signal import Signal
-from ._tensors import copied, put, real, tensor, tensor_names
+from ._tensors import copied, put, real, slot, tensor, tensor_names
 from ._twin import Twin, Twins
 from ._warp import Warped
 
@@ -36,6 +36,6 @@ __all__ = [
     # weights at depths
     "Sampling", "contract", "values_at", "FieldRun", "StageWeights", "Twin", "Twins",
     # tensors of a module, and choices by name
-    "copied", "put", "real", "tensor", "tensor_names", "choose", "choose_bases", "listed",
+    "copied", "put", "real", "slot", "tensor", "tensor_names", "choose", "choose_bases", "listed",
     "matches",
 ]  # fmt: skip

@@ -20,9 +20,10 @@ from continua.block import ODEBlock
 from continua.field import listed, tensor
 from continua.gradient import Gradient
 from continua.solve import Solver
-from continua.transform import blocks, recipe_of, set_recipe
+from continua.transform import Choice, Elastic, blocks, recipe_of, set_recipe
 
 from ._disk import CONFIG, FORMAT, WEIGHTS, read_config, read_tensors, write_files
+from ._elastic import at_size, elastic_config, elastic_from_config
 from ._factory import Factory, decode, describe, import_factory
 
 
@@ -57,7 +58,8 @@ def save(
 
     Args:
         model: made by `build` or `load`, or with the factory given here; `refine` and
-            `compress` keep the factory and its arguments.
+            `compress` keep the factory and its arguments. One file holds all sizes of an
+            `Elastic`, but not a function that it was given as `teach`.
         folder: made if it does not exist.
         factory: what makes a model of this kind, if `build` did not record it.
         arguments: what to call the factory with.
@@ -65,19 +67,22 @@ def save(
     Returns:
         The folder.
     """
-    recipe = recipe_of(model) if factory is None else describe(factory, dict(arguments or {}))
+    plain = model.model if isinstance(model, Elastic) else model
+    recipe = recipe_of(plain) if factory is None else describe(factory, dict(arguments or {}))
     if recipe is None:
         raise ArgumentError(
-            f"how to make this {type(model).__name__} again is not known; make it with "
+            f"how to make this {type(plain).__name__} again is not known; make it with "
             "continua.build(factory, ...), or give save the factory and its arguments"
         )
     weights = save_tensors(_unique_tensors(model), metadata={"format": "pt"})
     config = {
         "format": FORMAT,
         "factory": recipe,
-        "blocks": {name: _block_config(block) for name, block in _blocks(model).items()},
+        "blocks": {name: _block_config(block) for name, block in _blocks(plain).items()},
         "weights": {"bytes": len(weights), "sha256": hashlib.sha256(weights).hexdigest()},
     }
+    if isinstance(model, Elastic):
+        config["elastic"] = elastic_config(model)
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +94,12 @@ def save(
     return folder
 
 
-def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> nn.Module:
+def load(
+    folder: str | os.PathLike[str],
+    device: str | torch.device = "cpu",
+    *,
+    size: Choice | None = None,
+) -> nn.Module:
     """The model that `save` wrote, in evaluation mode.
 
     The factory named in the file is imported and called: load only what you trust.
@@ -97,6 +107,7 @@ def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> 
     Args:
         folder: where it was written.
         device: where to put it.
+        size: of an `Elastic`, as a plain model; None for what was saved.
     """
     folder = Path(folder)
     config = read_config(folder / CONFIG)
@@ -116,7 +127,11 @@ def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> 
         raise FileError(f"{name}(**{arguments}) in {folder / CONFIG} fails: {error}") from error
     set_recipe(model, describe(factory, arguments))
     _match_blocks(model, block_configs, folder / CONFIG)
+    if "elastic" in config:
+        model = elastic_from_config(model, config["elastic"], folder / CONFIG)
     _fill(model, tensors, folder / WEIGHTS)
+    if size is not None:
+        model = at_size(model, size, folder)
     return model.to(device).eval()
 
 

@@ -5,10 +5,12 @@ from ._count import Evaluations, count_evaluations
 from ._functional import FunctionalGradient, functional_gradient
 from ._gradcheck import GradientError, GradientReport, gradcheck
 from ._memory import MemoryReport, MemoryUse, memory, readable_bytes
+from ._sweep import Front, Variant, sweep
 
 __all__ = [
     "Comparison",
     "Evaluations",
+    "Front",
     "FunctionalGradient",
     "GradientError",
     "GradientReport",
@@ -16,6 +18,7 @@ __all__ = [
     "MemoryUse",
     "Size",
     "TensorChange",
+    "Variant",
     "compare",
     "count_evaluations",
     "functional_gradient",
@@ -23,4 +26,5 @@ __all__ = [
     "memory",
     "readable_bytes",
     "size",
+    "sweep",
 ]

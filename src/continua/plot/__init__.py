@@ -14,6 +14,7 @@ from ._course import course
 from ._decision import decision
 from ._density import densities, density
 from ._depth import state, weights
+from ._families import families
 from ._flow import depth_flow, phase_flow
 from ._functions import functions_of_depth
 from ._history import evaluations, losses
@@ -26,6 +27,7 @@ from ._ratios import Ratio, ratios
 from ._sensitivity import sensitivity
 from ._sizes import Measurement, sizes
 from ._style import Figure
+from ._sweep import sweep
 from ._trial import Trial, front
 from ._video import play, strips
 
@@ -48,6 +50,7 @@ __all__ = [
     "describe_latency",
     "describe_pareto",
     "evaluations",
+    "families",
     "front",
     "functions_of_depth",
     "latency",
@@ -64,5 +67,6 @@ __all__ = [
     "sizes",
     "state",
     "strips",
+    "sweep",
     "weights",
 ]

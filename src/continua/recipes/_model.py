@@ -11,7 +11,7 @@ from torch import nn
 import continua as ct
 from continua.train import Checkpoints, make_folder, read_json, write_json
 
-from ._run import RUN, Run
+from ._run import RUN, Run, plain
 
 ORIGIN = "origin.json"
 
@@ -32,8 +32,8 @@ def open_model(folder: Path) -> tuple[nn.Module, Run | None]:
         return run.model(), run
     best = None if (folder / "config.json").exists() else Checkpoints(folder).best()
     if best is not None:
-        return ct.load(best), None  # a folder of continua.train.fit
-    model = ct.load(folder)
+        return plain(ct.load(best)), None  # a folder of continua.train.fit
+    model = plain(ct.load(folder))
     if not knows_its_run(folder):
         return model, None
     run = Run.from_config(folder, read_json(folder / ORIGIN), folder / ORIGIN)

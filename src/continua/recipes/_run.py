@@ -203,9 +203,11 @@ class Run:
             "steps": outcome.position.step,
             "seconds": round(outcome.position.seconds, 1),
             "validation": outcome.position.best,
-            "test": evaluate(outcome.model, task, "test", watch=watch),
+            "test": evaluate(plain(outcome.model), task, "test", watch=watch),
             "test_samples": task.size("test"),
         }
+        if isinstance(outcome.model, ct.Elastic):
+            result["sizes"] = _sizes(outcome.model, task, watch)
         self._draw()
         write_json(self.folder / RESULT, result)
         return outcome, result
@@ -230,13 +232,30 @@ class Run:
         best = Checkpoints(self.folder).best()
         if best is None:
             raise ct.FileError(f"{self.folder} has no checkpoint yet: train it first")
-        return self.laid_out(ct.load(best))
+        return self.laid_out(plain(ct.load(best)))
 
     def laid_out(self, model: nn.Module) -> nn.Module:
         """The model in the memory layout in which it was trained, where it is fastest."""
         if self.setup.channels_last:
             return model.to(memory_format=torch.channels_last)  # type: ignore[no-any-return,call-overload]
         return model
+
+
+def plain(model: nn.Module) -> nn.Module:
+    """The full size of an elastic model; any other model itself."""
+    return model.model if isinstance(model, ct.Elastic) else model
+
+
+def _sizes(model: ct.Elastic, task: Task, watch: Watch) -> dict[str, Any]:
+    """What each size of an elastic model has, and its measures on the test part."""
+    found = {}
+    for size in model.sizes:
+        small = model.at(size)
+        found[str(size)] = {
+            "parameters": sum(p.numel() for p in small.parameters()),
+            "test": evaluate(small, task, "test", watch=watch),
+        }
+    return found
 
 
 def environment() -> dict[str, Any]:

@@ -48,6 +48,9 @@ class Training:
         precision: of automatic mixed precision.
         refine_epochs: epochs before which basis functions and steps are doubled.
         project_epochs: epochs before which both are halved, by projection.
+        elastic: sizes to train at once, as numbers of basis functions from the largest to the
+            smallest; with `refine_epochs` those that the model has so far. See `continua.Elastic`.
+        smoothness: the weight of `continua.smoothness` in the loss.
         evaluate_every: epochs between evaluations on the validation part.
         patience: evaluations without improvement before stopping; None for never.
         checkpoint_minutes: the longest time without a checkpoint inside an epoch; there is one
@@ -74,6 +77,8 @@ class Training:
     precision: Precision = "no"
     refine_epochs: tuple[int, ...] = ()
     project_epochs: tuple[int, ...] = ()
+    elastic: tuple[int, ...] = ()
+    smoothness: float = 0.0
     evaluate_every: int = 1
     patience: int | None = None
     checkpoint_minutes: float = 10.0
@@ -98,7 +103,7 @@ class Training:
                 continue
             if not isinstance(value, int | float) or not 0 < value < math.inf:
                 raise ArgumentError(f"{name} is a positive number, not {value!r}")
-        for name in ("weight_decay", "warmup", "momentum"):
+        for name in ("weight_decay", "warmup", "momentum", "smoothness"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise ArgumentError(f"{name} is a number of at least 0, not {value!r}")
@@ -148,9 +153,25 @@ class Training:
                         f"{name} lie between 1 and {self.epochs - 1}, the last of "
                         f"{self.epochs} epochs counted from 0, not {epoch!r}"
                     )
+        self._check_elastic()
         both = set(self.refine_epochs) & set(self.project_epochs)
         if both:
             raise ArgumentError(f"epoch {min(both)} cannot both refine and project")
+
+    def _check_elastic(self) -> None:
+        if not isinstance(self.elastic, tuple | list):
+            raise ArgumentError(
+                f"elastic is a tuple of sizes, as in (4, 2, 1), not {self.elastic!r}"
+            )
+        for size in self.elastic:
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise ArgumentError(f"elastic has whole numbers of at least 1, not {size!r}")
+        if list(self.elastic) != sorted(set(self.elastic), reverse=True):
+            raise ArgumentError(f"elastic goes from large to small, not {self.elastic!r}")
+        if self.elastic and self.project_epochs:
+            raise ArgumentError(
+                "elastic and project_epochs do not go together: the smaller sizes are there already"
+            )
 
     def rate(self, epoch: float) -> float:
         """The learning rate when so many epochs are done, in fractions.

@@ -18,6 +18,7 @@ from continua.transform import refine
 
 from ._checkpoint import Checkpoints, Position, read, restore
 from ._config import Training
+from ._elastic import elastic, plain
 from ._evaluate import evaluate
 from ._files import make_folder
 from ._history import METRICS, board, read_history, write_history
@@ -41,7 +42,8 @@ class Outcome:
     """The result of a training.
 
     Attributes:
-        model: of the best evaluation, or of the last step without a validation part.
+        model: of the best evaluation, or of the last step without a validation part; a
+            `continua.Elastic` if the training is elastic.
         position: where the training ended.
         history: what `metrics.jsonl` holds.
     """
@@ -128,7 +130,7 @@ class _Fit:
             for stale in self.folder.glob(f".{METRICS}-*"):
                 stale.unlink(missing_ok=True)
         seed(self.training.seed)
-        model = make()
+        model = elastic(make(), self.training)
         last = self.checkpoints.last()
         self.accelerator.wait_for_everyone()  # before anyone writes what others look for
         if last is None:
@@ -274,7 +276,8 @@ class _Fit:
 
     def _evaluated(self) -> dict[str, float]:
         """The measures of the main process's model on the validation part."""
-        found = evaluate(self.step.model, self.task, device=self.device) if self.main else {}
+        model = plain(self.step.model)
+        found = evaluate(model, self.task, device=self.device) if self.main else {}
         return from_main(self.accelerator, found)
 
     def _is_finished(self) -> bool:

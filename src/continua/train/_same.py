@@ -11,6 +11,9 @@ from torch import nn
 from continua._errors import ArgumentError
 from continua.transform import recipe_of
 
+from ._config import Training
+from ._elastic import plain
+
 # They decide how long to train and what to tell of it, not what a step does. (The schedules that
 # end with the last epoch bend to the new end.)
 FREE = frozenset({"epochs", "evaluate_every", "patience", "checkpoint_minutes", "tensorboard"})
@@ -33,14 +36,15 @@ def check_same(
         about: the same for the training that is asked for.
     """
     remedy = "choose another folder"
-    had, has = _recipe(saved), _recipe(wanted)
+    had, has = _recipe(plain(saved)), _recipe(plain(wanted))
+    default = _plain(Training().config())  # of what a training of an earlier version does not say
     if had.get("name") != has.get("name"):
         raise ArgumentError(
             f"{folder} holds a training of {had.get('name')}, not of {has.get('name')}; {remedy}"
         )
     for what, old, new in (
         ("a model", had.get("arguments", {}), has.get("arguments", {})),
-        ("a training", saved_about.get("training", {}), _plain(about["training"])),
+        ("a training", default | saved_about.get("training", {}), _plain(about["training"])),
     ):
         for name in sorted(old.keys() | new.keys()):
             if (what == "a model" or name not in FREE) and old.get(name) != new.get(name):

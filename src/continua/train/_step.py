@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ContinuaError, SolveError
 from continua.measure import count_evaluations
+from continua.transform import Elastic
 
 from ._checkpoint import Position
 from ._config import Training
+from ._elastic import Seen, further_loss
 from ._process import any_process, summed
 from ._random import mixed
 from ._task import Tally, Task
@@ -111,7 +113,11 @@ class TrainingStep:
         """Compute the gradient of the loss of a batch; what was measured."""
         try:
             with self.accelerator.autocast():
-                found = self.task.loss(self.wrapped, batch)
+                seen = Seen(self.wrapped) if isinstance(self.model, Elastic) else self.wrapped
+                found = self.task.loss(seen, batch)
+                further = further_loss(
+                    self.task, self.model, seen, batch, self.training, position.step
+                )
         except ContinuaError as error:
             # A block refuses the output of a layer that diverged: blame the weights, not the data.
             diverged = not all(bool(torch.isfinite(p).all()) for p in self.model.parameters())
@@ -125,6 +131,8 @@ class TrainingStep:
                 f"{type(found).__name__}"
             )
         loss, tally = found
+        if further is not None:
+            loss = loss + further
         value = float(loss.detach())
         if any_process(self.accelerator, not math.isfinite(value))[0]:
             raise SolveError(f"the training loss is {value:g} {_advice(position)}")

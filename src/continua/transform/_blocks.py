@@ -22,10 +22,22 @@ def blocks(model: nn.Module) -> dict[str, ODEBlock]:
     return found
 
 
+def refuse_elastic(model: object) -> None:
+    """A change of the blocks of an elastic model would leave its sizes behind."""
+    from ._elastic import Elastic  # which is made of verbs that refuse it
+
+    if isinstance(model, Elastic):
+        raise ArgumentError("this is for plain models; give one size of it, elastic.at(size)")
+
+
 def transformed(matrix: Tensor, stack: Tensor) -> Tensor:
     """Coefficients in another basis: the product in double precision, then rounded once."""
+    return mapped(matrix, stack.detach())
+
+
+def mapped(matrix: Tensor, stack: Tensor) -> Tensor:
+    """The same, differentiable in the coefficients."""
     wide = torch.promote_types(stack.dtype, torch.float64)
-    stack = stack.detach()
     if stack.device.type == "mps":  # which has no double precision
-        return transformed(matrix, stack.cpu()).to(stack.device)
+        return mapped(matrix, stack.cpu()).to(stack.device)
     return contract(matrix.to(stack.device), stack.to(wide)).to(stack.dtype)

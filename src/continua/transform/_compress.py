@@ -15,7 +15,7 @@ from continua.block import ODEBlock
 from continua.field import BasisChoice, choose_bases, copied, non_negative, tensor
 from continua.solve import Solver
 
-from ._blocks import blocks, transformed
+from ._blocks import blocks, refuse_elastic, transformed
 from ._choices import PER_BLOCK, Names, choices
 
 Method = Literal["project", "interpolate"]
@@ -75,6 +75,7 @@ def compress(
         >>> small[0].basis, small[1].basis
         (PiecewiseConstant(2), PiecewiseConstant(4))
     """
+    refuse_elastic(model)
     if method not in get_args(Method):
         raise ArgumentError(f"method is 'project' or 'interpolate', not {method!r}")
     names = Names.of(blocks(model))

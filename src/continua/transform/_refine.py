@@ -10,6 +10,7 @@ from continua._errors import ArgumentError
 from continua.field import copied, tensor
 
 from ._blocks import blocks, transformed
+from ._elastic import Elastic
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -24,7 +25,8 @@ def refine(model: M, factor: int = 2) -> M:
     parameters are other tensors.
 
     Args:
-        model: any module that contains ODE blocks; it is not changed.
+        model: any module that contains ODE blocks; it is not changed. An `Elastic` grows: what it
+            was is then its second size, statistics included.
         factor: how many times finer.
 
     Example:
@@ -35,6 +37,8 @@ def refine(model: M, factor: int = 2) -> M:
     """
     if isinstance(factor, bool) or not isinstance(factor, int) or factor < 1:
         raise ArgumentError(f"factor is a whole number of at least 1, not {factor!r}")
+    if isinstance(model, Elastic):
+        return model.grown(refine(model.model, factor))  # type: ignore[return-value]
     blocks(model)
     fine = copied(model)
     for block in blocks(fine).values():

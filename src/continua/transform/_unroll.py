@@ -18,7 +18,7 @@ from continua.block import ODEBlock, Plan
 from continua.field import Field, put, tensor, values_at
 from continua.solve import Dynamics, Evaluate, RungeKutta, Stage, State
 
-from ._blocks import blocks
+from ._blocks import blocks, refuse_elastic
 from ._convert import Increment
 from ._recipe import set_recipe
 
@@ -47,6 +47,7 @@ def unroll(model: nn.Module) -> nn.Module:
             add_1 = torch.add(add, stage1, alpha = 0.5);  add = stage1 = None
             return add_1
     """
+    refuse_elastic(model)
     plain = {id(block): _plain(block) for block in blocks(model).values()}
     if isinstance(model, ODEBlock):
         return plain[id(model)]

@@ -1,0 +1,235 @@
+"""One model in many sizes, each measured."""
+
+from __future__ import annotations
+
+import html
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from continua._errors import ArgumentError
+from continua.transform import Choice, Elastic, blocks, check_sizes, compress, size_arguments
+
+from ._compare import size as size_of
+from ._compare import table
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One size of a model.
+
+    Attributes:
+        size: as `sweep` was given it.
+        value: what `evaluate` said of it.
+        parameters: how many scalars it has.
+        bytes: of parameters and state.
+        evaluations: calls of the fields in one forward; None if a solver chooses its own steps.
+        milliseconds: the median time of one forward; None if it was not measured.
+        model: in evaluation mode.
+    """
+
+    size: Choice
+    value: float
+    parameters: int
+    bytes: int
+    evaluations: int | None
+    milliseconds: float | None
+    model: nn.Module = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Front:
+    """What a sweep found; `print` shows it as a table, and so does a notebook.
+
+    Attributes:
+        variants: the sizes, the model itself first.
+        higher: whether more of the measure is better.
+    """
+
+    variants: tuple[Variant, ...]
+    higher: bool = True
+
+    def loss(self, variant: Variant) -> float:
+        """By how much a size is worse than the model itself; negative if it is better."""
+        difference = self.variants[0].value - variant.value
+        return difference if self.higher else -difference
+
+    def optimal(self, variant: Variant) -> bool:
+        """Whether no other size is at least as good, as small and as fast, and better in one."""
+        own = self._costs(variant)
+        return not any(
+            all(a <= b for a, b in zip(costs, own, strict=True)) and costs != own
+            for costs in map(self._costs, self.variants)
+        )
+
+    def _costs(self, variant: Variant) -> tuple[float, float, float]:
+        return (self.loss(variant), float(variant.parameters), variant.milliseconds or 0.0)
+
+    def pick(self, within: float) -> Variant:
+        """The smallest size that is worse than the model itself by so much at most.
+
+        Of equally many parameters the better one.
+
+        Args:
+            within: in the units of the measure.
+        """
+        if not within >= 0:
+            raise ArgumentError(f"within is a number of at least 0, not {within!r}")
+        # Values are often quotients of counts, whose difference may round to a bit more.
+        limit = within + 1e-9 * max(abs(self.variants[0].value), 1.0)
+        near = [v for v in self.variants if self.loss(v) <= limit]
+        return min(near, key=lambda v: (v.parameters, self.loss(v)))
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table: a head, then a row per size; a star where no other size is better."""
+        timed = any(v.milliseconds is not None for v in self.variants)
+        head = ("size", "value", "change", "parameters", "share", "evaluations")
+        rows: list[tuple[str, ...]] = [(*head, "ms", "front") if timed else (*head, "front")]
+        full = self.variants[0]
+        for v in self.variants:
+            row = [
+                _told(v.size),
+                f"{v.value:.6g}",
+                f"{v.value - full.value:+.3g}",
+                f"{v.parameters:,}",
+                f"{v.parameters / full.parameters:.3f}",
+                "-" if v.evaluations is None else f"{v.evaluations:,}",
+            ]
+            if timed:
+                row.append("-" if v.milliseconds is None else f"{v.milliseconds:.2f}")
+            rows.append((*row, "*" if self.optimal(v) else ""))
+        return rows
+
+    def __str__(self) -> str:
+        return table(self.rows())
+
+    def _repr_html_(self) -> str:
+        head, *rows = self.rows()
+        lines = ["<table>", f"<tr>{''.join(f'<th>{html.escape(c)}</th>' for c in head)}</tr>"]
+        lines += [f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in r)}</tr>" for r in rows]
+        return "\n".join([*lines, "</table>"])
+
+
+def sweep(
+    model: nn.Module,
+    evaluate: Callable[[nn.Module], float],
+    sizes: Sequence[Choice] | None = None,
+    *,
+    x: Any = None,
+    higher: bool = True,
+    rounds: int = 5,
+) -> Front:
+    """A model in several sizes, measured by any function: which of them is worth its size?
+
+    Args:
+        model: any module that contains ODE blocks, which is not changed. An `Elastic` gives its
+            own sizes, with the statistics that it has for each.
+        evaluate: a number for a model, an accuracy in percent for instance. It is called with each
+            size in evaluation mode, without gradients.
+        sizes: numbers of basis functions, with the steps in proportion, or arguments of `compress`
+            in dictionaries. By default half as many again and again.
+        x: an input of the model, a tensor or a tuple of arguments; with it a forward is timed.
+        higher: whether more of the measure is better.
+        rounds: of the timing, all sizes in turn, of which the median counts.
+
+    Example:
+        >>> import continua as ct
+        >>> block = ct.ODEBlock(nn.Linear(2, 2), ct.PiecewiseConstant(4), ct.Euler(steps=4))
+        >>> x = torch.ones(1, 2)
+        >>> front = ct.sweep(block, lambda m: -float((m(x) - block(x)).norm()))
+        >>> [(v.size, v.parameters) for v in front.variants]
+        [(4, 24), (2, 12), (1, 6)]
+        >>> front.pick(within=10).size
+        1
+    """
+    if not callable(evaluate):
+        raise ArgumentError(f"evaluate is a function of a model, not {evaluate!r}")
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise ArgumentError(f"rounds is a whole number of at least 1, not {rounds!r}")
+    made = _sized(model, sizes)
+    times: list[float | None] = [None] * len(made)
+    if x is not None:
+        times = [*_timed([m for _, m in made], x, rounds)]
+    variants: list[Variant] = []
+    for (size, small), milliseconds in zip(made, times, strict=True):
+        with torch.no_grad():
+            value: Any = evaluate(small)
+        if isinstance(value, Tensor) and value.numel() == 1:
+            value = value.item()
+        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+            raise ArgumentError(
+                f"evaluate gives {value!r} for size {_told(size)}; it must give a finite number"
+            )
+        small.eval()  # whatever evaluate did
+        found = size_of(small)
+        variants.append(
+            Variant(
+                size, float(value), found.parameters, found.bytes, found.evaluations,
+                milliseconds, small,
+            )
+        )  # fmt: skip
+    return Front(tuple(variants), higher)
+
+
+def _sized(model: nn.Module, sizes: Sequence[Choice] | None) -> list[tuple[Choice, nn.Module]]:
+    """Each size and its model, in evaluation mode, the model itself first."""
+    if isinstance(model, Elastic):
+        wanted = list(model.sizes if sizes is None else (model.sizes[0], *check_sizes(sizes)))
+        unique = [size for i, size in enumerate(wanted) if size not in wanted[:i]]
+        return [(size, model.at(size).eval()) for size in unique]
+    own = _halves(model)
+    if sizes is None and not own:
+        raise ArgumentError(
+            "the model's weights have different bases; give sizes as dictionaries such as "
+            "{'basis': ..., 'steps': ...}"
+        )
+    wanted = own if sizes is None else [own[0] if own else {}, *check_sizes(sizes)]
+    unique = [size for i, size in enumerate(wanted) if size not in wanted[:i]]
+    return [(size, compress(model, **size_arguments(model, size)).eval()) for size in unique]
+
+
+def _halves(model: nn.Module) -> list[Choice]:
+    """The model's own number of functions, half of it, and so on; none if weights differ."""
+    bases = {
+        basis
+        for block in blocks(model).values()
+        for basis in block.expansion.weights.values()
+        if basis.size > 1
+    }
+    if len({type(basis) for basis in bases}) > 1 or len({basis.size for basis in bases}) > 1:
+        return []
+    basis = next(iter(bases), None)
+    found: list[Choice] = [1 if basis is None else basis.size]
+    while basis is not None and basis.halved().size < found[-1]:  # type: ignore[operator]
+        basis = basis.halved()
+        found.append(basis.size)
+    return found
+
+
+@torch.inference_mode()
+def _timed(models: Sequence[nn.Module], x: Any, rounds: int) -> list[float]:
+    """The median milliseconds of a forward of each; the models take turns."""
+    given = x if isinstance(x, tuple) else (x,)
+    times: list[list[float]] = [[] for _ in models]
+    for i in range(rounds + 1):  # the first to warm up
+        for model, found in zip(models, times, strict=True):
+            started = time.perf_counter()
+            model(*given)
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            if i:
+                found.append(1000 * (time.perf_counter() - started))
+    return [statistics.median(found) for found in times]
+
+
+def _told(size: Choice) -> str:
+    if isinstance(size, int):
+        return str(size)
+    return ", ".join(f"{key}={value!r}" for key, value in size.items()) or "as it is"

@@ -1,0 +1,276 @@
+"""One set of weights, trained in several sizes at once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from continua._errors import ArgumentError, ModuleError, ShapeError
+from continua.field import slot, tensor
+
+from ._blocks import blocks, mapped
+from ._compress import Mappings, compress
+from ._sizes import Choice, check_nested, choices, own_size
+
+Teach = Callable[[Any, Any], Tensor] | Literal["classes"] | None
+
+
+class Elastic(nn.Module):
+    r"""A model that is trained in several sizes at once.
+
+    `compress` is a fixed linear map P of a block's coefficients, so the loss of a smaller size is
+    a differentiable function of the full model's coefficients θ:
+
+    .. math:: \frac{\partial \ell}{\partial \theta} =
+              P^\top \frac{\partial \ell}{\partial (P\theta)}
+
+    Weights outside of blocks are the same in all sizes. Statistics such as batch norm's are not a
+    linear matter: each size has buffers of its own, which its own forward passes update.
+
+    Called like the model itself it runs the full size, and with `size=` another one. `loss` is
+    that of the full size plus one smaller size, another at every call. `at` gives a plain model.
+
+    Args:
+        model: any module that contains ODE blocks. It is trained in place: its parameters are
+            the only ones.
+        sizes: the full size first, then smaller ones, each contained in the one before. A whole
+            number is a number of basis functions, with the steps in proportion. A dictionary has
+            arguments of `compress`: basis, steps, solver, state_basis, method, per_block; `{}` is
+            the model itself.
+        teach: how a smaller size learns. None: by the same criterion as the full one.
+            `"classes"`: from the probabilities that the full size gives, for outputs that are
+            scores of classes, `[..., classes]`. Or a function of its outputs and the full size's.
+
+    Attributes:
+        model: the full size.
+        sizes: as given.
+
+    Example:
+        >>> import continua as ct
+        >>> block = ct.ODEBlock(nn.Linear(2, 2), ct.PiecewiseConstant(4), ct.Euler(steps=4))
+        >>> elastic = ct.Elastic(block, sizes=[4, 2, 1], teach="classes")
+        >>> x, y = torch.ones(3, 2), torch.tensor([0, 1, 1])
+        >>> elastic.loss(x, lambda out: nn.functional.cross_entropy(out, y)).backward()
+        >>> elastic.at(2).field.weight.shape
+        torch.Size([2, 2, 2])
+    """
+
+    turn: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        sizes: Sequence[Choice],
+        *,
+        teach: Teach = None,
+    ):
+        super().__init__()
+        if isinstance(model, Elastic):
+            raise ArgumentError("the model is elastic already; give its plain model, elastic.model")
+        if not (teach is None or teach == "classes" or callable(teach)):
+            raise ArgumentError(
+                f"teach is 'classes', None or a function of two outputs, not {teach!r}"
+            )
+        arguments = choices(model, sizes)
+        made = [compress(model, **each) for each in arguments]
+        check_nested([model, *made], sizes)
+        self.model, self.teach = model, teach
+        self.sizes = tuple(sizes)
+        self.statistics = nn.ModuleList(_Buffers(small) for small in made[1:])
+        self._small = [
+            _Small(model, small, each.get("method", "project"))
+            for small, each in zip(made[1:], arguments[1:], strict=True)
+        ]
+        self.register_buffer("turn", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, *args: Any, size: Choice | None = None, **kwargs: Any) -> Any:
+        """The outputs of one size.
+
+        Args:
+            args: of the model.
+            size: one of `sizes`; None for the full one.
+            kwargs: of the model.
+        """
+        index = 0 if size is None else self.index(size)
+        if index == 0:
+            return self.model(*args, **kwargs)
+        return self._small[index - 1].call(self.model, self.statistics[index - 1], args, kwargs)
+
+    def loss(self, x: Any, criterion: Callable[[Any], Tensor]) -> Tensor:
+        """The loss of the full size plus that of one smaller size; they take turns.
+
+        Args:
+            x: the input of the model.
+            criterion: the loss of the full size, given its outputs.
+        """
+        outputs = self(x)
+        loss = criterion(outputs)
+        if len(self.sizes) == 1:
+            return loss
+        size = self.sizes[1 + int(self.turn) % len(self._small)]
+        self.turn += 1
+        smaller = self(x, size=size)
+        if self.teach is None:
+            return loss + criterion(smaller)
+        taught = by_classes if self.teach == "classes" else self.teach
+        return loss + taught(smaller, _detached(outputs))
+
+    def at(self, size: Choice) -> nn.Module:
+        """A plain model of one size: a copy, as `compress` makes it, with its own statistics.
+
+        Args:
+            size: one of `sizes`.
+        """
+        index = self.index(size)
+        plain = compress(self.model, **choices(self.model, self.sizes)[index])
+        if index:
+            for name, value in self.statistics[index - 1].named_buffers():
+                registry, key = slot(plain, name)
+                registry[key] = value.detach().clone()
+        return plain
+
+    def index(self, size: Choice) -> int:
+        """The place of a size among `sizes`."""
+        if isinstance(size, bool) or size not in self.sizes:
+            known = ", ".join(map(repr, self.sizes))
+            raise ArgumentError(f"there is no size {size!r}; there are {known}")
+        return self.sizes.index(size)
+
+    def grown(self, model: nn.Module) -> Elastic:
+        """The same sizes and statistics, and before them the refined model as the full size.
+
+        Args:
+            model: what `refine` made of the full size.
+        """
+        full = own_size(model)
+        if not isinstance(self.sizes[0], int) or full is None:
+            raise ArgumentError(
+                f"an elastic model grows if its sizes are whole numbers, not {self.sizes[0]!r}"
+            )
+        if full == self.sizes[0]:
+            return Elastic(model, self.sizes, teach=self.teach)._with(list(self.statistics))
+        made = Elastic(model, (full, *self.sizes), teach=self.teach).train(self.training)
+        return made._with([_Buffers(self.model), *self.statistics])
+
+    def _with(self, statistics: Sequence[nn.Module]) -> Self:
+        for own, other in zip(self.statistics, statistics, strict=True):
+            found = dict(other.named_buffers())
+            for name, value in own.named_buffers():
+                if found[name].shape != value.shape:
+                    raise ArgumentError(
+                        f"the statistics {name!r} have shape {list(found[name].shape)}, and in "
+                        f"the refined model {list(value.shape)}; make a new Elastic of it"
+                    )
+                value.copy_(found[name])
+        return self
+
+    def extra_repr(self) -> str:
+        """What stands in the first lines of the repr."""
+        return f"sizes={list(self.sizes)}"
+
+
+class _Buffers(nn.Module):
+    """The buffers of a model under their names, and nothing else."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        for name, child in model.named_children():
+            if next(child.buffers(), None) is not None:
+                self.add_module(name, _Buffers(child))
+        for name, value in model.named_buffers(recurse=False):
+            persistent = name not in model._non_persistent_buffers_set
+            self.register_buffer(name, value.detach().clone(), persistent)
+
+
+class _Small:
+    """A smaller size of a model, whose weights are worked out from the full size at every call.
+
+    Args:
+        model: the full size.
+        module: what `compress` made of it; it is taken over.
+        method: of the change of basis.
+    """
+
+    def __init__(self, model: nn.Module, module: nn.Module, method: str):
+        self.module = module
+        full, small = blocks(model), blocks(module)
+        self._maps: dict[str, tuple[tuple[str, ...], Tensor]] = {}
+        for name, block in full.items():
+            prefix = f"{name}." if name else ""
+            for key, source in block.expansion.weights.items():
+                target = small[name].expansion.weights[key]
+                if source != target:
+                    names = tuple(f"{prefix}field.{n}" for n in block.expansion.names(key))
+                    self._maps[names[0]] = (names, Mappings[method](source, target))
+        for name, block in small.items():
+            block.recorders = full[name].recorders  # what this size costs counts, too
+        for name, value in module.named_parameters():
+            registry, key = slot(module, name)
+            registry[key] = value.new_empty(0)  # no memory of its own
+
+    def call(
+        self, model: nn.Module, statistics: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The outputs of this size.
+
+        The tensors stay in their places afterwards: a backward pass that evaluates a field again
+        reads them there.
+        """
+        for own, other in zip(self.module.modules(), model.modules(), strict=True):
+            own.training = other.training
+        for name, value in model.named_parameters(remove_duplicate=False):
+            self._put((name,), value)
+        for names, matrix in self._maps.values():
+            self._put(names, mapped(matrix, tensor(model, names[0])))
+        buffers = dict(statistics.named_buffers())
+        for name, buffer in buffers.items():
+            self._put((name,), buffer)
+        out = self.module(*args, **kwargs)
+        for name, buffer in buffers.items():
+            left = tensor(self.module, name)
+            if left is not buffer:  # replaced, not written in place
+                registry, key = slot(statistics, name)
+                registry[key] = left.detach()
+        return out
+
+    def _put(self, names: Sequence[str], value: Tensor) -> None:
+        for name in names:
+            registry, key = slot(self.module, name)
+            registry[key] = value
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = copy.copy(self)
+        # Tensors inside a graph cannot be copied, and the next call puts others in their place.
+        found = [*self.module.parameters(), *self.module.buffers()]
+        hollow = {id(value): value.new_empty(0) for value in found if value.requires_grad}
+        made.module = copy.deepcopy(self.module, {**memo, **hollow})
+        return made
+
+
+def by_classes(outputs: Tensor, teacher: Tensor) -> Tensor:
+    """The cross-entropy with the probabilities of a teacher, `[..., classes]`, on average."""
+    if not isinstance(outputs, Tensor) or outputs.dim() == 0 or outputs.shape[-1] < 2:
+        shape = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise ShapeError(
+            f"teach='classes' needs scores of at least two classes, [..., classes], not {shape}; "
+            "give Elastic teach=None or a function of two outputs"
+        )
+    wanted = teacher.detach().softmax(-1)
+    return -(wanted * outputs.log_softmax(-1)).sum(-1).mean()
+
+
+def _detached(outputs: Any) -> Any:
+    if isinstance(outputs, Tensor):
+        return outputs.detach()
+    if isinstance(outputs, Mapping):
+        return {key: _detached(value) for key, value in outputs.items()}
+    if isinstance(outputs, tuple | list):
+        return [_detached(value) for value in outputs]
+    raise ModuleError(
+        f"the model gives {type(outputs).__name__}, and only tensors can be learnt from; "
+        "give Elastic a model that returns tensors"
+    )

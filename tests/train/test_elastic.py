@@ -1,0 +1,143 @@
+"""Training in several sizes at once."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+import continua as ct
+from continua.train import Checkpoints, Classification, Task, evaluate, fit
+from train.subjects import course, points, run, small, task
+
+
+def test_every_size_comes_out_of_one_run(tmp_path):
+    training = course(epochs=5, elastic=(4, 2, 1), refine_epochs=(1, 2))
+    outcome = run(tmp_path, training)
+    assert isinstance(outcome.model, ct.Elastic)
+    assert outcome.model.sizes == (4, 2, 1)
+    best = Checkpoints(tmp_path).best()
+    for size in (4, 2, 1):
+        plain = ct.load(best, size=size)
+        assert plain.block.solver.steps == size
+        found = evaluate(plain, task())
+        assert found["accuracy"] > 0.8
+    assert evaluate(outcome.model, task()) == outcome.history[-1]["validation"] or (
+        outcome.position.best == evaluate(outcome.model, task())["accuracy"]
+    )
+    assert outcome.history[-1]["functions"] == 4
+    assert outcome.history[0]["train"]["evaluations"] == 1
+    assert outcome.history[-1]["train"]["evaluations"] == pytest.approx(4 + 1.5)
+
+
+def test_a_step_is_the_users_own_loop(tmp_path):
+    """One step of plain gradient descent, worked out by hand."""
+    training = course(
+        epochs=1, epoch_steps=1, batch_size=36, elastic=(2, 1), smoothness=0.3, momentum=0.0,
+        weight_decay=0.0, learning_rate=0.1,
+    )  # fmt: skip
+    data = points()
+
+    def make():
+        return small(size=2, drop=0.0)
+
+    outcome = fit(make, Classification(data), training, tmp_path, device="cpu")
+    torch.manual_seed(training.seed)
+    elastic = ct.Elastic(make(), [2, 1], teach="classes")
+    x, y = data.prepared(data.train.inputs), data.train.targets
+    loss = elastic.loss(x, lambda out: cross_entropy(out, y)) + 0.3 * ct.smoothness(elastic)
+    loss.backward()
+    for name, p in elastic.named_parameters():
+        expected = p.detach() - 0.1 * p.grad
+        torch.testing.assert_close(outcome.model.get_parameter(name).detach(), expected)
+
+
+def test_smoothness_makes_weights_alike_over_depth(tmp_path):
+    def make():
+        return small(size=4)
+
+    plain = fit(make, task(), course(epochs=3), tmp_path / "plain", device="cpu")
+    smooth = fit(make, task(), course(epochs=3, smoothness=1.0), tmp_path / "smooth", device="cpu")
+    assert not isinstance(smooth.model, ct.Elastic)
+    assert ct.smoothness(smooth.model) < 0.5 * ct.smoothness(plain.model)
+
+
+@pytest.mark.parametrize("ignore", [None, 0])
+def test_what_classes_teach(ignore):
+    torch.manual_seed(0)
+    subject = Classification(points(), ignore=ignore)
+    x, y = torch.randn(6, 2), torch.arange(6) % 3
+    model, outputs = nn.Linear(2, 3), torch.randn(6, 3)
+    each = cross_entropy(model(x), outputs.softmax(-1), reduction="none")
+    counted = y != ignore if ignore is not None else torch.ones(6, dtype=torch.bool)
+    found = subject.taught(model, (x, y), outputs)
+    torch.testing.assert_close(found, each[counted].mean())
+
+
+def test_what_one_logit_teaches():
+    torch.manual_seed(0)
+    subject = Classification(points(classes=2))
+    x, y = torch.randn(6, 2), torch.arange(6) % 2
+    model, outputs = nn.Linear(2, 1), torch.randn(6, 1)
+    expected = binary_cross_entropy_with_logits(model(x), outputs.sigmoid())
+    torch.testing.assert_close(subject.taught(model, (x, y), outputs), expected)
+
+
+def test_a_task_that_does_not_teach_uses_its_own_loss():
+    subject = task()
+    x, y = subject.batch("train", torch.arange(8), None)
+    model = nn.Linear(2, 3)
+    assert Task.taught(subject, model, (x, y), None) == subject.loss(model, (x, y))[0]
+
+
+def test_a_run_of_an_earlier_version_goes_on(tmp_path):
+    import json
+
+    run(tmp_path, course(epochs=1))
+    state = Checkpoints(tmp_path).last() / "training.json"
+    told = json.loads(state.read_text())
+    for name in ("elastic", "smoothness"):
+        del told["about"]["training"][name]
+    state.write_text(json.dumps(told))
+    assert run(tmp_path, course(epochs=2)).position.epoch == 2
+    with pytest.raises(ct.ArgumentError, match="with elastic="):
+        run(tmp_path, course(epochs=3, elastic=(1,)))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"elastic": 4}, r"a tuple of sizes, as in \(4, 2, 1\), not 4"),
+        ({"elastic": (1, 2)}, "from large to small"),
+        ({"elastic": (2, 2)}, "from large to small"),
+        ({"elastic": (2, 0)}, "at least 1, not 0"),
+        ({"elastic": (2, 1), "epochs": 3, "project_epochs": (1,)}, "do not go together"),
+        ({"smoothness": -1.0}, "smoothness is a number of at least 0"),
+    ],
+)
+def test_bad_courses(options, match):
+    with pytest.raises(ct.ArgumentError, match=match):
+        course(**options)
+
+
+@pytest.mark.parametrize(
+    ("training", "match"),
+    [
+        (course(elastic=(4, 2)), r"lacks 1, which the model has"),
+        (course(elastic=(2, 1)), "has 2, but the model ends with 1"),
+        (course(elastic=(4, 1), epochs=3, refine_epochs=(1, 2)), "lacks 2"),
+        (course(elastic=(4, 3, 2, 1), epochs=3, refine_epochs=(1, 2)), "3 after 4 does not"),
+    ],
+)
+def test_sizes_that_the_model_has_not(tmp_path, training, match):
+    with pytest.raises(ct.ArgumentError, match=match):
+        run(tmp_path / "run", training)
+    assert Checkpoints(tmp_path / "run").last() is None
+
+
+def test_courses_are_json_and_back():
+    training = course(elastic=(4, 2, 1), smoothness=0.1)
+    again = type(training).from_config({**training.config(), "elastic": [4, 2, 1]})
+    assert again == training
+    assert dataclasses.replace(again, elastic=()) != training
