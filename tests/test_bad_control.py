@@ -147,7 +147,7 @@ def test_depths_of_the_wrong_shape(out, said):
 
 def test_a_signal_cannot_control_samples_at_different_depths():
     path = ct.Signal([0.0, 2.0], torch.ones(2, 3, 2).double())
-    with reads(ct.ArgumentError, "a Path cannot control", "a tensor as its control$"):
+    with reads(ct.ArgumentError, "a Signal cannot control", "a tensor as its control$"):
         deep(torch.ones(3).double())(Z, control=path)
 
 
@@ -316,7 +316,7 @@ def test_signals_that_are_none(make, said):
     [
         (torch.ones(3, 4), r"\[3, 4\] cannot be spread over .* \[2, 3, 5, 5\]: .* of the 2"),
         (torch.ones(2, 4, 3, 3), r"\[2, 4, 3, 3\] cannot stand beside .*; give embed="),
-        ([1.0, 2.0], "a tensor or a Path, not list; use torch.as_tensor"),
+        ([1.0, 2.0], "a tensor or a Signal, not list; use torch.as_tensor"),
     ],
 )
 def test_controls_that_do_not_fit(control, said):

@@ -258,7 +258,7 @@ def test_what_cannot_be_made(make, message):
         (ct.SelectiveSecondOrder(nn.Linear(4, 2), [0]), (2, 4), None, "positions, 3, not 2"),
         (ct.DataControl(nn.Linear(5, 2)), (2, 2), torch.ones(3, 3), "cannot stand beside"),
         (ct.DataControl(nn.Linear(2, 2), how="add"), (2, 2), torch.ones(2, 3), "cannot be added"),
-        (ct.DataControl(nn.Linear(4, 2)), (2, 2), "push", "a tensor or a Path, not str"),
+        (ct.DataControl(nn.Linear(4, 2)), (2, 2), "push", "a tensor or a Signal, not str"),
         (
             ct.DataControl(nn.Linear(4, 2)),
             (2, 2),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import continua as ct
 from continua.basis import FAMILIES, Point, sample
-from continua.field import Sampling, contract
+from continua.field import Sampling, contract, values_at
 from continua.solve import SOLVERS, RungeKutta
 
 METHODS = sorted(name for name, s in SOLVERS.items() if issubclass(s, RungeKutta))
@@ -29,8 +29,8 @@ def test_every_evaluation_reads_the_basis(family, solver, size, steps):
     sampling = Sampling.of(basis, points)
     stack = torch.randn(basis.size, 3, dtype=torch.float64)
     expected = sample(basis, points) @ stack
-    torch.testing.assert_close(sampling.every(stack), expected)
-    rows = sampling.distinct(stack)
+    rows = values_at({"w": basis}, {"w": stack}, {basis: sampling.rows})["w"]
+    torch.testing.assert_close(rows.index_select(0, sampling.picks), expected)
     torch.testing.assert_close(torch.stack([rows[i] for i in sampling.index]), expected)
     into = torch.zeros_like(stack)
     used = sorted(set(sampling.index))
@@ -44,7 +44,8 @@ def test_buckets_are_indexed_not_multiplied():
     sampling = Sampling.of(ct.PiecewiseConstant(4), points_of("RK4", 4))
     assert sampling.rows is None
     stack = torch.randn(4, 3)
-    assert sampling.distinct(stack)[2].data_ptr() == stack[2].data_ptr()
+    basis = ct.PiecewiseConstant(4)
+    assert values_at({"w": basis}, {"w": stack}, {basis: None})["w"] is stack
 
 
 def test_equal_depths_are_evaluated_once():

@@ -69,8 +69,7 @@ class FieldRun:
             expansion = self.expansion
             names = (*expansion.weights, *expansion.state, *expansion.carried)
             self.coefficients = {name: tensor(self.field, name) for name in names}
-        first = next(iter(self.coefficients.values()), None)
-        if self.twin is not None and first is not None and may_keep_views(first):
+        if self.twin is not None and may_keep_views(self.coefficients.values()):
             self.views = self.twin.views
         return self
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -48,12 +48,12 @@ class Views:
         return rows
 
 
-def may_keep_views(stack: Tensor) -> bool:
-    """Whether nothing records what is done with a tensor."""
+def may_keep_views(stacks: Collection[Tensor]) -> bool:
+    """Whether nothing records what is done with tensors."""
     return (
         not torch.is_grad_enabled()
-        and stack.device.type in KINDS
-        and not wrapped(stack)
+        and all(stack.device.type in KINDS for stack in stacks)
+        and not any(map(wrapped, stacks))
         and torch._C._len_torch_dispatch_stack() == 0
         and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
     )
