@@ -73,32 +73,7 @@ def test_gradients_from_threads(gradient):
         torch.testing.assert_close(found, wanted)
 
 
-def test_other_readers_wait_for_their_turn():
-    """While one thread is inside the field, another sees neither its weights nor a copy."""
-
-    class Waiting(nn.Linear):
-        inside = threading.Event()
-        go_on = threading.Event()
-
-        def forward(self, z):
-            if threading.current_thread() is not threading.main_thread():
-                self.inside.set()
-                assert self.go_on.wait(timeout=60)
-            return super().forward(z)
-
-    block = ct.ODEBlock(Waiting(2, 2), ct.PiecewiseConstant(2), ct.Euler(steps=2))
-    with ThreadPoolExecutor(2) as pool, torch.no_grad():
-        first = pool.submit(block, torch.ones(1, 2))
-        assert Waiting.inside.wait(timeout=60)
-        copy = pool.submit(block.at, 0.0)
-        with pytest.raises(TimeoutError):
-            copy.result(timeout=0.1)
-        Waiting.go_on.set()
-        assert first.result(timeout=60).shape == (1, 2)
-        assert copy.result(timeout=60).weight.shape == (2, 2)
-
-
-def test_a_failed_call_ends_its_turn():
+def test_a_failed_call_leaves_the_block_usable():
     block = made()
     with pytest.raises(ct.ShapeError):
         block(torch.randn(1, 5, 5, 5))
@@ -155,32 +130,9 @@ def test_samples_of_their_own_depth():
     assert all(isinstance(p, nn.Parameter) for p in block.field.parameters())
 
 
-@pytest.mark.parametrize("grad", [True, False])
-def test_a_solve_inside_its_own_solve_is_refused(grad):
-    class Selfish(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.scale = nn.Parameter(torch.ones(4))
-            self.me = []
-
-        def forward(self, z):
-            return self.me[0](z) * self.scale if self.me else z * self.scale
-
-    block = ct.ODEBlock(Selfish(), ct.PiecewiseConstant(2), ct.Euler(steps=2)).eval()
-    x = torch.ones(1, 4)
-    with torch.set_grad_enabled(grad):
-        before = block(x)
-        block.field.me.append(block)
-        for call in (block, lambda x: block.solve(x, running_cost=lambda s, z: block(z).sum(1))):
-            with pytest.raises(ct.ModuleError, match="in a solve already"):
-                call(x)
-        block.field.me.clear()
-        assert torch.equal(block(x), before)
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_fork_waits_for_the_solves_of_others(in_use):
+def test_a_fork_while_others_solve(in_use):
     for _ in range(3):
         child = os.fork()
         if child == 0:
