@@ -139,3 +139,11 @@ def test_ensembles_and_gradients_of_functions():
     members[1](x).sum().backward()
     for name, found in loss({k: v.detach() for k, v in own.items()}).items():
         torch.testing.assert_close(found, own[name].grad)
+
+
+def test_a_field_that_is_compiled_by_itself():
+    block = ct.ODEBlock(mlp(), ct.PiecewiseConstant(2), ct.Euler(steps=2))
+    x = torch.randn(3, 6)
+    expected = block(x)
+    block.field.compile(backend="eager")
+    torch.testing.assert_close(block(x), expected)

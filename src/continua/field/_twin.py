@@ -33,6 +33,7 @@ class Twin:
             children = {name: self._mapped(child) for name, child in part._modules.items()}
             own = {"_parameters": {**part._parameters}, "_buffers": {**part._buffers}}
             vars(twin).update(own, _modules=children)
+            vars(twin).pop("_compiled_call_impl", None)  # compiled code calls the field itself
         self.module = self._twins[field]
         names = (*expansion.weights, *expansion.state, *expansion.carried)
         self.slots = {name: [slot(self.module, n) for n in expansion.names(name)] for name in names}
@@ -53,6 +54,7 @@ class Twin:
             for key in source
             if (id(own), key) not in varying
         ]
+        self.fill()
         self._seen = [
             *((vars(part), [*vars(part).values()]) for part in self._twins),
             *((part._modules, [*part._modules.values()]) for part in self._twins),
@@ -99,8 +101,9 @@ class Twin:
 
     def fill(self) -> None:
         """Put the field's other tensors into their slots."""
-        for source, own, key in self._others:
-            own[key] = source[key]
+        self._before = [source[key] for source, _, key in self._others]
+        for (_, own, key), value in zip(self._others, self._before, strict=True):
+            own[key] = value
 
     def finish(self) -> bool:
         """Hand what a forward has set to the field; whether the twin can be used again."""
@@ -108,9 +111,9 @@ class Twin:
         for places in self.slots.values():
             for registry, key in places:
                 registry[key] = None  # or the graph of the last evaluation would be kept alive
-        for source, own, key in self._others:
-            if own[key] is not source[key]:
-                source[key] = own[key]
+        for (source, own, key), before in zip(self._others, self._before, strict=True):
+            if own.get(key) is not before:
+                source[key] = own.get(key)
         for source, own in self._registries:
             if source.keys() != own.keys():
                 source.update({key: own[key] for key in own.keys() - source.keys()})
