@@ -111,8 +111,8 @@ class Twin:
         for places in self.slots.values():
             for registry, key in places:
                 registry[key] = None  # or the graph of the last evaluation would be kept alive
-        for (source, own, key), before in zip(self._others, self._before, strict=True):
-            if own.get(key) is not before:
+        for (source, own, key), tensor in zip(self._others, self._before, strict=True):
+            if own.get(key) is not tensor:
                 source[key] = own.get(key)
         for source, own in self._registries:
             if source.keys() != own.keys():
