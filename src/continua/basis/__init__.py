@@ -11,29 +11,12 @@ from ._radial import GaussianRBF, MultiquadricRBF
 from ._spline import BSpline
 
 __all__ = [
-    "FAMILIES",
-    "BSpline",
-    "Basis",
-    "Chebyshev",
-    "Constant",
-    "DiscontinuousLinear",
-    "Fourier",
-    "GaussianRBF",
-    "Legendre",
-    "MultiquadricRBF",
-    "PiecewiseConstant",
-    "PiecewiseLinear",
-    "Point",
-    "Polynomial",
-    "Side",
-    "fit_coefficients",
-    "gram",
-    "interpolation",
-    "least_squares",
-    "projection",
-    "quadrature",
+    "Basis", "FAMILIES", "Point", "Side",
+    "BSpline", "Chebyshev", "Constant", "DiscontinuousLinear", "Fourier", "GaussianRBF",
+    "Legendre", "MultiquadricRBF", "PiecewiseConstant", "PiecewiseLinear", "Polynomial",
+    "fit_coefficients", "gram", "interpolation", "least_squares", "projection", "quadrature",
     "sample",
-]
+]  # fmt: skip
 
 #: every family, by name
 FAMILIES = known(Basis)

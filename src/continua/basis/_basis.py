@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from numbers import Real
-from typing import Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError
-from continua._values import Value
+from continua._values import Value, value
 
 Side = Literal["left", "right"]
 
@@ -96,14 +96,10 @@ class Basis(Value, ABC):
     def points_on(self, width: float, error: float) -> int:
         """How many Gauss points integrate each function over a cell of this width.
 
-        Args:
-            width: as a share of the span.
-            error: that is allowed, relative to the function's largest value.
+        The error that is allowed is relative to the function's largest value.
         """
         enough = self.degree_on(width) // 2 + 1
-        if not self.frequency:
-            return enough
-        return gauss_points(self._phase(width, error), error, enough)
+        return gauss_points(self._phase(width, error), error, enough) if self.frequency else enough
 
     def _phase(self, width: float, error: float) -> float:
         """The radians of a wave that is as hard to integrate over a cell of this width."""
@@ -125,19 +121,10 @@ class Basis(Value, ABC):
 
     @abstractmethod
     def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
-        """A larger basis that contains this one, and the exact map of the coefficients.
-
-        Args:
-            factor: how many times finer.
-
-        Returns:
-            The larger basis, and a float64 matrix `[K_larger, K]`.
-        """
+        """A basis that is finer by a factor, and the exact map `[K_finer, K]` of coefficients."""
 
     def halved(self) -> Basis:
-        """A basis of the family with about half the functions.
-
-        Its `refined` is this basis where there is such a one.
+        """A basis with about half the functions, whose `refined` is this one where one exists.
 
         Example:
             >>> from continua import PiecewiseLinear
@@ -153,6 +140,21 @@ class Basis(Value, ABC):
         wide = s.to(torch.float32)
         shift = torch.where(hit.any(-1), exact[hit.int().argmax(-1)] - wide, 0.0)
         return wide + shift.detach()  # the shift is a constant: s keeps its derivative
+
+
+@value
+class Sized(Basis):
+    """A basis whose size is its first argument."""
+
+    size: int
+    counted: ClassVar[str] = "functions"
+
+    def __post_init__(self) -> None:
+        check_count(f"the number of {self.counted}", self.size)
+
+    @classmethod
+    def of_size(cls, size: int) -> Self:
+        return cls(size)
 
 
 def sample(basis: Basis, points: Sequence[Point]) -> Tensor:
@@ -203,12 +205,7 @@ def gauss_points(phase: float, error: float, most: int = 10_000) -> int:
 
     .. math:: \frac{2^{2n+1} (n!)^4}{(2n+1)\,[(2n)!]^3} \left(\frac{a}{2}\right)^{2n}
 
-    for a wave of a radians and size one, on a cell of length two.
-
-    Args:
-        phase: a.
-        error: that is allowed.
-        most: how many are known to be enough.
+    for a wave of `phase` a and size one, on a cell of length two; `most` are known to be enough.
 
     Example:
         >>> gauss_points(1.0, 1e-6), gauss_points(10.0, 1e-6)

@@ -6,7 +6,6 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 import torch
@@ -33,8 +32,7 @@ def quadrature(*bases: Basis) -> tuple[Tensor, Tensor]:
     ends = sorted({b for basis in bases for b in basis.breakpoints})
     points, weights = [], []
     for a, b in itertools.pairwise(ends):
-        degree = 2 * max(basis.degree_on(b - a) for basis in bases)
-        x, w = _gauss(degree // 2 + 1)
+        x, w = _gauss(max(basis.degree_on(b - a) for basis in bases) + 1)
         points.append(a + (b - a) * x)
         weights.append((b - a) * w)
     return torch.cat(points), torch.cat(weights)
@@ -67,24 +65,20 @@ def _projection(source: Basis, target: Basis) -> Tensor:
 
 
 def _solved(phi: Tensor, values: Tensor) -> Tensor:
-    """The least-squares coefficients `[K, ...]` of values `[P, ...]`.
-
-    Never by way of an inverse: the coefficients of a family such as the monomials are poor in
-    digits, and still their function is not.
-    """
+    """The least-squares coefficients `[K, ...]` of values `[P, ...]`."""
+    # Never by way of an inverse: the coefficients of a family such as the monomials are poor in
+    # digits, and still their function is not.
     coefficients: Tensor = torch.linalg.lstsq(phi, values, driver="gelsd").solution
     return coefficients
 
 
 def _overlaps(source: int, target: int) -> Tensor:
     """The share of each source cell in each target cell, rounded once from the exact quotient."""
-    shares = torch.zeros(target, source, dtype=torch.float64, device="cpu")
-    for j in range(target):
-        for k in range(j * source // target, -(-(j + 1) * source // target)):
-            low = max(Fraction(j, target), Fraction(k, source))
-            high = min(Fraction(j + 1, target), Fraction(k + 1, source))
-            shares[j, k] = float((high - low) * target)
-    return shares
+    # In units of 1 / (source * target) the ends of all cells are whole numbers.
+    j = torch.arange(target, device="cpu")[:, None] * source
+    k = torch.arange(source, device="cpu") * target
+    shared = torch.minimum(j + source, k + target) - torch.maximum(j, k)
+    return shared.clamp(min=0).to(torch.float64) / source
 
 
 def projection(source: Basis, target: Basis) -> Tensor:

@@ -11,7 +11,7 @@ from torch.nn.functional import one_hot
 from continua._errors import ArgumentError
 from continua._values import value
 
-from ._basis import Basis, Point, Side, check_count, equispaced, sample
+from ._basis import Basis, Point, Side, Sized, check_count, equispaced, sample
 
 
 def locate(breakpoints: tuple[float, ...], s: Tensor, side: Side) -> tuple[Tensor, Tensor]:
@@ -22,14 +22,13 @@ def locate(breakpoints: tuple[float, ...], s: Tensor, side: Side) -> tuple[Tenso
     """
     interior = torch.tensor(breakpoints[1:-1], dtype=s.dtype, device=s.device)
     cell = torch.searchsorted(interior, s.detach().contiguous(), right=side == "right")
-    cells = len(breakpoints) - 1
-    xi = s.clamp(0, 1) * cells - cell
+    xi = s.clamp(0, 1) * (len(breakpoints) - 1) - cell
     # Rounding may put a breakpoint a last bit outside its cell, where a plain clamp has slope 0.
     return cell, xi + (xi.clamp(0, 1) - xi).detach()
 
 
 @value
-class PiecewiseConstant(Basis):
+class PiecewiseConstant(Sized):
     r"""K cells of equal width, one value per cell.
 
     .. math:: \phi_k(s) = 1 \text{ for } s \in [k/K, (k+1)/K)
@@ -45,10 +44,7 @@ class PiecewiseConstant(Basis):
         tensor([0., 1., 0.])
     """
 
-    size: int
-
-    def __post_init__(self) -> None:
-        check_count("the number of cells", self.size)
+    counted = "cells"
 
     @property
     def breakpoints(self) -> tuple[float, ...]:
@@ -66,17 +62,13 @@ class PiecewiseConstant(Basis):
     def degree_on(self, width: float) -> int:
         return 0
 
-    @classmethod
-    def of_size(cls, size: int) -> PiecewiseConstant:
-        return cls(size)
-
     def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
         finer = PiecewiseConstant(self.size * check_count("factor", factor))
         return finer, sample(self, finer.nodes)
 
 
 @value
-class PiecewiseLinear(Basis):
+class PiecewiseLinear(Sized):
     r"""Continuous lines between K equispaced nodes: the hat functions of finite elements.
 
     .. math:: \phi_k(s) = \max(0, 1 - |(K-1)\,s - k|)
@@ -89,10 +81,7 @@ class PiecewiseLinear(Basis):
         tensor([0.5000, 0.5000, 0.0000])
     """
 
-    size: int
-
-    def __post_init__(self) -> None:
-        check_count("the number of nodes", self.size)
+    counted = "nodes"
 
     @property
     def breakpoints(self) -> tuple[float, ...]:
@@ -112,10 +101,6 @@ class PiecewiseLinear(Basis):
     def degree_on(self, width: float) -> int:
         return min(self.size - 1, 1)
 
-    @classmethod
-    def of_size(cls, size: int) -> PiecewiseLinear:
-        return cls(size)
-
     def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
         check_count("factor", factor)
         finer = PiecewiseLinear(factor * (self.size - 1) + 1 if self.size > 1 else factor)
@@ -126,7 +111,7 @@ class PiecewiseLinear(Basis):
 
 
 @value
-class DiscontinuousLinear(Basis):
+class DiscontinuousLinear(Sized):
     r"""K/2 cells of equal width, an independent line on each.
 
     .. math:: \phi_{2e}(s) = 1 - \xi, \quad \phi_{2e+1}(s) = \xi, \qquad \xi = sK/2 - e \in [0, 1)
@@ -138,8 +123,6 @@ class DiscontinuousLinear(Basis):
         >>> DiscontinuousLinear(4)(torch.tensor(0.5), side="left")
         tensor([0., 1., 0., 0.])
     """
-
-    size: int
 
     def __post_init__(self) -> None:
         check_count("the number of functions", self.size, least=2)

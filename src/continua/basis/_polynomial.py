@@ -10,7 +10,7 @@ from torch import Tensor
 
 from continua._values import value
 
-from ._basis import Basis, Point, Side, check_count, padding
+from ._basis import Basis, Point, Side, Sized, check_count, padding
 
 
 @value
@@ -45,13 +45,10 @@ class Constant(Basis):
 
 
 @value
-class _Recurrent(Basis):
+class _Recurrent(Sized):
     """Polynomials by a three-term recurrence; the members of a family are nested prefixes."""
 
-    size: int
-
-    def __post_init__(self) -> None:
-        check_count("the number of polynomials", self.size)
+    counted = "polynomials"
 
     @property
     def nodes(self) -> tuple[Point, ...]:
@@ -83,10 +80,6 @@ class _Recurrent(Basis):
     def _phase(self, width: float, error: float) -> float:
         # Chebyshev's T_n is a wave in the angle, which turns fastest at the ends of the span.
         return 2 * (self.size - 1) * math.asin(math.sqrt(min(width, 1.0)))
-
-    @classmethod
-    def of_size(cls, size: int) -> _Recurrent:
-        return cls(size)
 
     def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
         larger = type(self)(self.size * check_count("factor", factor))

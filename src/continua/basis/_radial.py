@@ -12,18 +12,18 @@ from torch import Tensor
 from continua._errors import ArgumentError
 from continua._values import value
 
-from ._basis import Basis, Point, Side, check_count, check_positive, equispaced
+from ._basis import Point, Side, Sized, check_positive, equispaced
 
 
 @value
-class _Radial(Basis):
+class _Radial(Sized):
     """One function per centre, of the distance to it in units of the width."""
 
-    size: int
+    counted = "centres"
     width: float = None  # type: ignore[assignment]  # then the distance of two centres
 
     def __post_init__(self) -> None:
-        check_count("the number of centres", self.size)
+        super().__post_init__()
         width = self._distance if self.width is None else self.width
         width = check_positive("the width of a radial function", width)
         object.__setattr__(self, "width", width)
@@ -40,10 +40,6 @@ class _Radial(Basis):
     def _radius(self, s: Tensor) -> Tensor:
         centres = torch.tensor([p.depth for p in self.nodes], dtype=s.dtype, device=s.device)
         return (s.unsqueeze(-1) - centres) / self.width  # [..., K]
-
-    @classmethod
-    def of_size(cls, size: int) -> Self:
-        return cls(size)
 
     def refined(self, factor: int = 2) -> NoReturn:
         raise ArgumentError(
@@ -111,7 +107,6 @@ class MultiquadricRBF(_Radial):
     def points_on(self, width: float, error: float) -> int:
         # It branches at the distance w from the real axis; Gauss quadrature converges like
         # ρ^(-2n), where ρ is the sum of the axes of the ellipse that reaches so far.
-        reach = 2 * self.width / width
-        decay = 2 * math.asinh(reach)
+        decay = 2 * math.asinh(2 * self.width / width)
         found = math.ceil(math.log(4 / min(error, 0.5)) / decay)
         return min(found, self.degree_on(width) // 2 + 1)

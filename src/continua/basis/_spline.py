@@ -8,12 +8,12 @@ from torch import Tensor
 from continua._errors import ArgumentError
 from continua._values import value
 
-from ._basis import Basis, Point, Side, check_count, equispaced
+from ._basis import Basis, Point, Side, Sized, check_count, equispaced
 from ._piecewise import locate
 
 
 @value
-class BSpline(Basis):
+class BSpline(Sized):
     r"""Smooth piecewise polynomials: K B-splines of a given degree, clamped at both ends.
 
     K - degree cells of equal width; the functions are non-negative, add up to one and have
@@ -28,13 +28,12 @@ class BSpline(Basis):
         tensor([0.1250, 0.3750, 0.3750, 0.1250])
     """
 
-    size: int
+    counted = "B-splines"
     degree: int = 3
 
     def __post_init__(self) -> None:
-        size, degree = self.size, self.degree
-        check_count("the degree of a B-spline", degree, least=0)
-        check_count("the number of B-splines", size)
+        size, degree = self.size, check_count("the degree of a B-spline", self.degree, least=0)
+        super().__post_init__()
         if size <= degree:
             raise ArgumentError(
                 f"{size} B-splines of degree {degree} do not exist: "
@@ -47,7 +46,12 @@ class BSpline(Basis):
 
     @property
     def nodes(self) -> tuple[Point, ...]:
-        return tuple(map(Point, greville(self._knots, self.degree)))
+        # Greville's points, at which B-splines interpolate well: averages of their knots.
+        p, knots = self.degree, self._knots
+        if p == 0:
+            return tuple(Point((2 * k + 1) / (2 * self.size)) for k in range(self.size))
+        sums = (sum(knots[k + 1 : k + p + 1]) for k in range(self.size))
+        return tuple(Point(total / (p * knots[-1])) for total in sums)
 
     @property
     def _knots(self) -> list[int]:
@@ -97,14 +101,6 @@ class BSpline(Basis):
     def halved(self) -> BSpline:
         p = self.degree
         return BSpline(max((self.size - p) // 2, 1) + p, p)
-
-
-def greville(knots: list[int], degree: int) -> list[float]:
-    """The depths in [0, 1] at which the B-splines interpolate well: averages of their knots."""
-    size, cells = len(knots) - degree - 1, knots[-1]
-    if degree == 0:
-        return [(2 * k + 1) / (2 * cells) for k in range(size)]
-    return [sum(knots[k + 1 : k + degree + 1]) / (degree * cells) for k in range(size)]
 
 
 def insert_knot(knots: list[int], degree: int, new: int) -> tuple[list[int], Tensor]:
