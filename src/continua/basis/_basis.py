@@ -60,14 +60,9 @@ class Basis(Value, ABC):
         return tuple(b for b, gap in zip(inner, gaps.tolist(), strict=True) if gap > 1e-9)
 
     def __call__(self, s: Tensor | float, side: Side = "right") -> Tensor:
-        """The K functions at depth s.
+        """The K functions at depths of any shape: `[*s.shape, K]`, differentiable in s.
 
-        Args:
-            s: depths of any shape and floating dtype.
-            side: the limit to take where a function jumps.
-
-        Returns:
-            A tensor of shape `[*s.shape, K]` and of the dtype of s, differentiable in s.
+        Where a function jumps, `side` says which limit to take. The dtype is that of s.
         """
         if not isinstance(s, Tensor):  # a tensor would move to the default device
             s = torch.as_tensor(s)
@@ -89,8 +84,7 @@ class Basis(Value, ABC):
     def degree_on(self, width: float) -> int:
         """The degree of a polynomial that stands for each function on a cell of this width.
 
-        Exact for piecewise polynomials; enough for a relative error of 1e-13 otherwise. It is
-        what decides how many Gauss points a cell gets.
+        Exact for piecewise polynomials; enough for a relative error of 1e-13 otherwise.
         """
 
     def points_on(self, width: float, error: float) -> int:

@@ -36,9 +36,6 @@ class PiecewiseConstant(Sized):
     With Euler steps and one cell per step this is a ResNet; NANODE calls it *bucketed*,
     Dissecting Neural ODEs *stacked*.
 
-    Args:
-        size: the number of cells, K.
-
     Example:
         >>> PiecewiseConstant(3)(torch.tensor(0.5))
         tensor([0., 1., 0.])
@@ -73,8 +70,7 @@ class PiecewiseLinear(Sized):
 
     .. math:: \phi_k(s) = \max(0, 1 - |(K-1)\,s - k|)
 
-    Args:
-        size: the number of nodes, K; a single node is a constant.
+    A single node is a constant.
 
     Example:
         >>> PiecewiseLinear(3)(torch.tensor(0.25))
@@ -112,12 +108,9 @@ class PiecewiseLinear(Sized):
 
 @value
 class DiscontinuousLinear(Sized):
-    r"""K/2 cells of equal width, an independent line on each.
+    r"""K/2 cells of equal width, an independent line on each; K is even.
 
     .. math:: \phi_{2e}(s) = 1 - \xi, \quad \phi_{2e+1}(s) = \xi, \qquad \xi = sK/2 - e \in [0, 1)
-
-    Args:
-        size: twice the number of cells, K; even.
 
     Example:
         >>> DiscontinuousLinear(4)(torch.tensor(0.5), side="left")
@@ -138,11 +131,8 @@ class DiscontinuousLinear(Sized):
 
     @property
     def nodes(self) -> tuple[Point, ...]:
-        return tuple(
-            point
-            for left, right in itertools.pairwise(self.breakpoints)
-            for point in (Point(left, "right"), Point(right, "left"))
-        )
+        cells = itertools.pairwise(self.breakpoints)
+        return tuple(p for a, b in cells for p in (Point(a, "right"), Point(b, "left")))
 
     def _evaluate(self, s: Tensor, side: Side) -> Tensor:
         cell, xi = locate(self.breakpoints, s, side)

@@ -79,7 +79,7 @@ class _Recurrent(Sized):
 
     def _phase(self, width: float, error: float) -> float:
         # Chebyshev's T_n is a wave in the angle, which turns fastest at the ends of the span.
-        return 2 * (self.size - 1) * math.asin(math.sqrt(min(width, 1.0)))
+        return self.frequency * math.asin(math.sqrt(min(width, 1.0)))
 
     def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
         larger = type(self)(self.size * check_count("factor", factor))
@@ -88,15 +88,12 @@ class _Recurrent(Sized):
 
 @value
 class Polynomial(_Recurrent):
-    r"""The monomials up to degree K - 1.
+    r"""The K monomials up to degree K - 1.
 
     .. math:: \phi_n(s) = s^n
 
     Ill-conditioned beyond about ten functions, and hard to train (NANODE reports it): prefer
     `Legendre` or `Chebyshev`, which span the same space.
-
-    Args:
-        size: the number of monomials, K.
 
     Example:
         >>> Polynomial(3)(torch.tensor(0.5))
@@ -112,12 +109,9 @@ class Polynomial(_Recurrent):
 
 @value
 class Legendre(_Recurrent):
-    r"""Legendre polynomials, stretched to [0, 1]: orthogonal there.
+    r"""The first K Legendre polynomials, stretched to [0, 1]: orthogonal there.
 
     .. math:: (n+1)\,P_{n+1}(x) = (2n+1)\,x\,P_n(x) - n\,P_{n-1}(x), \qquad x = 2s - 1
-
-    Args:
-        size: the number of polynomials, K.
 
     Example:
         >>> Legendre(3)(torch.tensor(1.0))
@@ -130,12 +124,9 @@ class Legendre(_Recurrent):
 
 @value
 class Chebyshev(_Recurrent):
-    r"""Chebyshev polynomials of the first kind, stretched to [0, 1].
+    r"""The first K Chebyshev polynomials of the first kind, stretched to [0, 1].
 
     .. math:: T_{n+1}(x) = 2x\,T_n(x) - T_{n-1}(x), \qquad x = 2s - 1
-
-    Args:
-        size: the number of polynomials, K.
 
     Example:
         >>> Chebyshev(3)(torch.tensor(0.0))

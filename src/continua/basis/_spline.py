@@ -109,11 +109,8 @@ def insert_knot(knots: list[int], degree: int, new: int) -> tuple[list[int], Ten
     span = max(i for i, knot in enumerate(knots) if knot <= new)
     matrix = torch.zeros(size + 1, size, dtype=torch.float64, device="cpu")
     for i in range(size + 1):
-        if i <= span - degree:
-            alpha = 1.0
-        elif i > span:
-            alpha = 0.0
-        else:
+        alpha = float(i <= span)
+        if span - degree < i <= span:
             alpha = (new - knots[i]) / (knots[i + degree] - knots[i])
         if alpha > 0:
             matrix[i, i] += alpha

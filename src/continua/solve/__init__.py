@@ -36,56 +36,19 @@ from ._tableau import Tableau
 from ._tsit5 import Tsit5
 
 __all__ = [
-    # solvers on a fixed grid
-    "Euler",
-    "Midpoint",
-    "Heun",
-    "RK4",
-    "RK38",
-    # adaptive solvers
-    "Bosh3",
-    "Dopri5",
-    "Tsit5",
-    "Dopri8",
-    # reversible solvers
-    "ReversibleHeun",
-    "AsynchronousLeapfrog",
-    # what they are made of
-    "Solver",
-    "RungeKutta",
-    "Pair",
-    "ReversibleSolver",
-    "Tableau",
-    "SOLVERS",
+    "Solver", "RungeKutta", "Pair", "ReversibleSolver", "Tableau", "SOLVERS",
+    "Euler", "Midpoint", "Heun", "RK4", "RK38",
+    "Bosh3", "Dopri5", "Tsit5", "Dopri8",
+    "ReversibleHeun", "AsynchronousLeapfrog",
     # what they integrate
-    "Dynamics",
-    "Function",
-    "Reading",
-    "Rerun",
-    "Evaluate",
-    "Stage",
-    "Side",
-    "Span",
-    "State",
-    "PART",
-    "in_parts",
+    "Dynamics", "Function", "Reading", "Rerun", "Evaluate", "Stage", "Side", "Span", "State",
+    "PART", "in_parts",
     # what they give back
-    "Solution",
-    "Trajectory",
-    "Stats",
-    "Status",
-    "Failure",
+    "Solution", "Trajectory", "Stats", "Status", "Failure",
     # one step
-    "Step",
-    "Scaled",
-    "Observer",
-    "Linearized",
-    "ReverseState",
-    "combine",
-    "sides",
-    "stages_between",
-    "step",
-]
+    "Step", "Scaled", "Observer", "Linearized", "ReverseState",
+    "combine", "sides", "stages_between", "step",
+]  # fmt: skip
 
 #: every solver, by name
 SOLVERS = known(Solver)

@@ -22,46 +22,28 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True)
 class Failure:
-    """Where and why a solve stopped.
+    """Where and why a solve stopped."""
 
-    Attributes:
-        depth: how far it came.
-        sample: the sample that stopped it, where the state has samples.
-        norm: the root mean square of the field there.
-        step: the last step that was tried.
-    """
-
-    depth: float
-    sample: int | None
-    norm: float
-    step: float
+    depth: float  # how far it came
+    sample: int | None  # the sample that stopped it, where the state has samples
+    norm: float  # the root mean square of the field there
+    step: float  # the last step that was tried
 
 
 @dataclass
 class Stats:
-    """What a solve cost.
+    """What a solve cost, and its backward pass, once one has run that solves or evaluates."""
 
-    Attributes:
-        evaluations: calls of the field.
-        steps: steps that were taken.
-        rejected: steps that were tried and given up.
-        step_sizes: the lengths of the steps that were taken.
-        backward: the same for the backward pass, once one has run that solves or evaluates.
-    """
-
-    evaluations: int = 0
-    steps: int = 0
-    rejected: int = 0
-    step_sizes: list[float] = field(default_factory=list)
+    evaluations: int = 0  # calls of the field
+    steps: int = 0  # that were taken
+    rejected: int = 0  # steps that were tried and given up
+    step_sizes: list[float] = field(default_factory=list)  # of the steps that were taken
     backward: Stats | None = None
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A trajectory, where it was asked for.
-
-    The states have the structure that the solve was given: a tensor, or a tuple or dictionary of
-    tensors.
+    """A trajectory, where it was asked for, in the structure of the state that was given.
 
     Attributes:
         s: the depths, `[T]`.
@@ -84,15 +66,7 @@ class Solution:
 
 @dataclass
 class Trajectory:
-    """What a solver hands to a gradient: everything in terms of leaves.
-
-    Attributes:
-        final: the state at the end.
-        saved: the states that were asked for.
-        stats: what it cost.
-        status: how it ended.
-        failure: where and why, if it failed.
-    """
+    """What a solver hands to a gradient: a `Solution` in terms of leaves."""
 
     final: State
     saved: list[State]
