@@ -4,11 +4,8 @@ from continua._values import known
 
 from ._basis import Basis, Point, Side, sample
 from ._change import fit_coefficients, gram, interpolation, least_squares, projection, quadrature
-from ._fourier import Fourier
-from ._piecewise import DiscontinuousLinear, PiecewiseConstant, PiecewiseLinear
-from ._polynomial import Chebyshev, Constant, Legendre, Polynomial
-from ._radial import GaussianRBF, MultiquadricRBF
-from ._spline import BSpline
+from ._piecewise import BSpline, DiscontinuousLinear, PiecewiseConstant, PiecewiseLinear
+from ._whole import Chebyshev, Constant, Fourier, GaussianRBF, Legendre, MultiquadricRBF, Polynomial
 
 __all__ = [
     "Basis", "FAMILIES", "Point", "Side",

@@ -64,8 +64,8 @@ class Basis(Value, ABC):
 
         Where a function jumps, `side` says which limit to take. The dtype is that of s.
         """
-        if not isinstance(s, Tensor):  # a tensor would move to the default device
-            s = torch.as_tensor(s)
+        # `as_tensor` would move a tensor to the default device.
+        s = s if isinstance(s, Tensor) else torch.as_tensor(s)
         if not s.is_floating_point():
             if s.dtype == torch.bool or s.is_complex():
                 raise ArgumentError(f"a depth is a real number, not {s.dtype}")
@@ -88,10 +88,7 @@ class Basis(Value, ABC):
         """
 
     def points_on(self, width: float, error: float) -> int:
-        """How many Gauss points integrate each function over a cell of this width.
-
-        The error that is allowed is relative to the function's largest value.
-        """
+        """How many Gauss points a cell of this width needs for an error relative to the maximum."""
         enough = self.degree_on(width) // 2 + 1
         return gauss_points(self._phase(width, error), error, enough) if self.frequency else enough
 
@@ -200,10 +197,6 @@ def gauss_points(phase: float, error: float, most: int = 10_000) -> int:
     .. math:: \frac{2^{2n+1} (n!)^4}{(2n+1)\,[(2n)!]^3} \left(\frac{a}{2}\right)^{2n}
 
     for a wave of `phase` a and size one, on a cell of length two; `most` are known to be enough.
-
-    Example:
-        >>> gauss_points(1.0, 1e-6), gauss_points(10.0, 1e-6)
-        (3, 8)
     """
     if phase <= 0 or error >= 1:
         return 1

@@ -29,8 +29,7 @@ from ._reversible_heun import ReversibleHeun
 from ._rk4 import RK4
 from ._rk38 import RK38
 from ._runge_kutta import RungeKutta
-from ._solution import Failure, Solution, Stats, Status, Trajectory
-from ._solver import Solver
+from ._solver import Failure, Solution, Solver, Stats, Status, Trajectory
 from ._step import Observer, Scaled, Step, sides, stages_between, step
 from ._tableau import Tableau
 from ._tsit5 import Tsit5

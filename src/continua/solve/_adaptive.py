@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ._dynamics import Depths, Dynamics, Span, Stage, State, combine
-from ._solution import Failure, Stats, Status, Trajectory
+from ._solver import Failure, Stats, Status, Trajectory
 from ._step import Observer, Scaled, Step, sides, stages_between, step
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ class Adaptive:
         low, high = sorted(span)
         inner = sorted({b for b in dynamics.breakpoints if low < b < high})
         self.targets = [*(inner if self.direction > 0 else inner[::-1]), self.end]
-        self.last_error = 1.0
-        self.h = 0.0
-        self.longest = pair.max_step
+        self.last_error, self.h, self.longest = 1.0, 0.0, pair.max_step
         if dynamics.frequency > 0:
             # A wave over a step of a radians is integrated up to about 1e-4 a^order; up to ten
             # times the tolerance is allowed.
@@ -44,8 +42,7 @@ class Adaptive:
 
     def run(self) -> Trajectory:
         for target in self.targets:
-            failed = self._reach(target)
-            if failed is not None:
+            if (failed := self._reach(target)) is not None:
                 return failed
         return Trajectory(self.z, self.saved, self.stats)
 

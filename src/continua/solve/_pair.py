@@ -12,8 +12,7 @@ from continua._values import value
 from ._adaptive import Adaptive
 from ._dynamics import Depths, Dynamics, Span, State
 from ._runge_kutta import RungeKutta
-from ._solution import Trajectory
-from ._solver import checked_steps
+from ._solver import Trajectory, checked_steps
 
 
 @value
@@ -84,9 +83,8 @@ class Pair(RungeKutta):
         return super().arguments() if self.steps is None else {"steps": self.steps}
 
     def starting(self, first_step: float) -> Self:
-        if self.steps is not None or self.first_step is not None:
-            return self
-        return replace(self, first_step=first_step)
+        chosen = self.steps is not None or self.first_step is not None
+        return self if chosen else replace(self, first_step=first_step)
 
     def integrate(
         self, dynamics: Dynamics, z: State, span: Span, save_at: Depths = (), observe: Any = None

@@ -16,8 +16,7 @@ from continua._values import value
 
 from ._dynamics import Depths, Dynamics, Evaluate, Span, Stage, State, combine
 from ._runge_kutta import grid
-from ._solution import Stats, Trajectory
-from ._solver import Solver
+from ._solver import Solver, Stats, Trajectory
 from ._step import sides
 
 
@@ -28,7 +27,6 @@ class Linearized(Protocol):
 
     def vjp(self, gradient: State) -> State:
         """The gradient of the state from that of the value; that of the weights is gathered."""
-        ...
 
 
 Linearize = Callable[[Stage, State], Linearized]
@@ -120,8 +118,7 @@ class ReversibleSolver(Solver):
             before = extended
             extended = self.step(every[at : at + len(stages)], extended, h)
             at += len(stages)
-            for x in fractions[n]:
-                saved.append(self._between(before, extended, len(z), h, x))
+            saved += [self._between(before, extended, len(z), h, x) for x in fractions[n]]
         if observe is not None:
             observe(extended)
         stats = Stats(len(every), self.steps, step_sizes=[abs(h)] * self.steps)

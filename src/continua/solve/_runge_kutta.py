@@ -14,8 +14,7 @@ from continua._errors import ArgumentError
 from continua._values import value
 
 from ._dynamics import Depths, Dynamics, Span, Stage, State
-from ._solution import Stats, Trajectory
-from ._solver import Solver
+from ._solver import Solver, Stats, Trajectory
 from ._step import Observer, Scaled, Step, stages_between, step
 from ._tableau import Tableau
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from ._dynamics import Dynamics, Evaluate, Side, Stage, State, Terms, combine, nonzero
-from ._solution import Stats
+from ._solver import Stats
 from ._tableau import Tableau
 
 

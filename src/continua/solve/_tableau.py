@@ -13,7 +13,7 @@ Floats = tuple[list[list[float]], list[float], list[float], list[list[float]]]
 
 
 def _rows(rows: Sequence[Sequence[Number]]) -> tuple[Row, ...]:
-    return tuple(tuple(map(Fraction, row)) for row in rows)
+    return tuple(tuple(Fraction(x) for x in row) for row in rows)
 
 
 def _floats(rows: Sequence[Row]) -> list[list[float]]:
