@@ -4,36 +4,16 @@ from continua._values import known
 
 from ._basis import Basis, Point, Side, sample
 from ._change import fit_coefficients, gram, interpolation, least_squares, projection, quadrature
-from ._fourier import Fourier
-from ._piecewise import DiscontinuousLinear, PiecewiseConstant, PiecewiseLinear
-from ._polynomial import Chebyshev, Constant, Legendre, Polynomial
-from ._radial import GaussianRBF, MultiquadricRBF
-from ._spline import BSpline
+from ._piecewise import BSpline, DiscontinuousLinear, PiecewiseConstant, PiecewiseLinear
+from ._whole import Chebyshev, Constant, Fourier, GaussianRBF, Legendre, MultiquadricRBF, Polynomial
 
 __all__ = [
-    "FAMILIES",
-    "BSpline",
-    "Basis",
-    "Chebyshev",
-    "Constant",
-    "DiscontinuousLinear",
-    "Fourier",
-    "GaussianRBF",
-    "Legendre",
-    "MultiquadricRBF",
-    "PiecewiseConstant",
-    "PiecewiseLinear",
-    "Point",
-    "Polynomial",
-    "Side",
-    "fit_coefficients",
-    "gram",
-    "interpolation",
-    "least_squares",
-    "projection",
-    "quadrature",
+    "Basis", "FAMILIES", "Point", "Side",
+    "BSpline", "Chebyshev", "Constant", "DiscontinuousLinear", "Fourier", "GaussianRBF",
+    "Legendre", "MultiquadricRBF", "PiecewiseConstant", "PiecewiseLinear", "Polynomial",
+    "fit_coefficients", "gram", "interpolation", "least_squares", "projection", "quadrature",
     "sample",
-]
+]  # fmt: skip
 
 #: every family, by name
 FAMILIES = known(Basis)

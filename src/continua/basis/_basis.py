@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from numbers import Real
-from typing import Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError
-from continua._values import Value
+from continua._values import Value, value
 
 Side = Literal["left", "right"]
 
@@ -60,17 +60,12 @@ class Basis(Value, ABC):
         return tuple(b for b, gap in zip(inner, gaps.tolist(), strict=True) if gap > 1e-9)
 
     def __call__(self, s: Tensor | float, side: Side = "right") -> Tensor:
-        """The K functions at depth s.
+        """The K functions at depths of any shape: `[*s.shape, K]`, differentiable in s.
 
-        Args:
-            s: depths of any shape and floating dtype.
-            side: the limit to take where a function jumps.
-
-        Returns:
-            A tensor of shape `[*s.shape, K]` and of the dtype of s, differentiable in s.
+        Where a function jumps, `side` says which limit to take. The dtype is that of s.
         """
-        if not isinstance(s, Tensor):  # a tensor would move to the default device
-            s = torch.as_tensor(s)
+        # `as_tensor` would move a tensor to the default device.
+        s = s if isinstance(s, Tensor) else torch.as_tensor(s)
         if not s.is_floating_point():
             if s.dtype == torch.bool or s.is_complex():
                 raise ArgumentError(f"a depth is a real number, not {s.dtype}")
@@ -89,21 +84,13 @@ class Basis(Value, ABC):
     def degree_on(self, width: float) -> int:
         """The degree of a polynomial that stands for each function on a cell of this width.
 
-        Exact for piecewise polynomials; enough for a relative error of 1e-13 otherwise. It is
-        what decides how many Gauss points a cell gets.
+        Exact for piecewise polynomials; enough for a relative error of 1e-13 otherwise.
         """
 
     def points_on(self, width: float, error: float) -> int:
-        """How many Gauss points integrate each function over a cell of this width.
-
-        Args:
-            width: as a share of the span.
-            error: that is allowed, relative to the function's largest value.
-        """
+        """How many Gauss points a cell of this width needs for an error relative to the maximum."""
         enough = self.degree_on(width) // 2 + 1
-        if not self.frequency:
-            return enough
-        return gauss_points(self._phase(width, error), error, enough)
+        return gauss_points(self._phase(width, error), error, enough) if self.frequency else enough
 
     def _phase(self, width: float, error: float) -> float:
         """The radians of a wave that is as hard to integrate over a cell of this width."""
@@ -125,19 +112,10 @@ class Basis(Value, ABC):
 
     @abstractmethod
     def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
-        """A larger basis that contains this one, and the exact map of the coefficients.
-
-        Args:
-            factor: how many times finer.
-
-        Returns:
-            The larger basis, and a float64 matrix `[K_larger, K]`.
-        """
+        """A basis that is finer by a factor, and the exact map `[K_finer, K]` of coefficients."""
 
     def halved(self) -> Basis:
-        """A basis of the family with about half the functions.
-
-        Its `refined` is this basis where there is such a one.
+        """A basis with about half the functions, whose `refined` is this one where one exists.
 
         Example:
             >>> from continua import PiecewiseLinear
@@ -153,6 +131,21 @@ class Basis(Value, ABC):
         wide = s.to(torch.float32)
         shift = torch.where(hit.any(-1), exact[hit.int().argmax(-1)] - wide, 0.0)
         return wide + shift.detach()  # the shift is a constant: s keeps its derivative
+
+
+@value
+class Sized(Basis):
+    """A basis whose size is its first argument."""
+
+    size: int
+    counted: ClassVar[str] = "functions"
+
+    def __post_init__(self) -> None:
+        check_count(f"the number of {self.counted}", self.size)
+
+    @classmethod
+    def of_size(cls, size: int) -> Self:
+        return cls(size)
 
 
 def sample(basis: Basis, points: Sequence[Point]) -> Tensor:
@@ -203,16 +196,7 @@ def gauss_points(phase: float, error: float, most: int = 10_000) -> int:
 
     .. math:: \frac{2^{2n+1} (n!)^4}{(2n+1)\,[(2n)!]^3} \left(\frac{a}{2}\right)^{2n}
 
-    for a wave of a radians and size one, on a cell of length two.
-
-    Args:
-        phase: a.
-        error: that is allowed.
-        most: how many are known to be enough.
-
-    Example:
-        >>> gauss_points(1.0, 1e-6), gauss_points(10.0, 1e-6)
-        (3, 8)
+    for a wave of `phase` a and size one, on a cell of length two; `most` are known to be enough.
     """
     if phase <= 0 or error >= 1:
         return 1

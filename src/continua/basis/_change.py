@@ -6,7 +6,6 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from continua._errors import ArgumentError, ShapeError
 
-from ._basis import Basis, Point, sample
+from ._basis import Basis, Point, padding, sample
 from ._piecewise import PiecewiseConstant
 
 
@@ -33,8 +32,7 @@ def quadrature(*bases: Basis) -> tuple[Tensor, Tensor]:
     ends = sorted({b for basis in bases for b in basis.breakpoints})
     points, weights = [], []
     for a, b in itertools.pairwise(ends):
-        degree = 2 * max(basis.degree_on(b - a) for basis in bases)
-        x, w = _gauss(degree // 2 + 1)
+        x, w = _gauss(max(basis.degree_on(b - a) for basis in bases) + 1)
         points.append(a + (b - a) * x)
         weights.append((b - a) * w)
     return torch.cat(points), torch.cat(weights)
@@ -57,9 +55,14 @@ def gram(a: Basis, b: Basis) -> Tensor:
 @functools.cache
 def _projection(source: Basis, target: Basis) -> Tensor:
     if source == target:
-        return torch.eye(target.size, dtype=torch.float64, device="cpu")
+        return padding(target.size, target.size)
     if isinstance(source, PiecewiseConstant) and isinstance(target, PiecewiseConstant):
-        return _overlaps(source.size, target.size)
+        # The share of each source cell in each target cell, rounded once: in units of
+        # 1 / (source.size * target.size) the ends of all cells are whole numbers.
+        j = torch.arange(target.size, device="cpu")[:, None] * source.size
+        k = torch.arange(source.size, device="cpu") * target.size
+        shared = torch.minimum(j + source.size, k + target.size) - torch.maximum(j, k)
+        return shared.clamp(min=0).to(torch.float64) / source.size
     s, w = quadrature(source, target)
     root = w.sqrt()[:, None]
     # Least squares on the Gauss points: the normal equations would square the condition.
@@ -67,24 +70,11 @@ def _projection(source: Basis, target: Basis) -> Tensor:
 
 
 def _solved(phi: Tensor, values: Tensor) -> Tensor:
-    """The least-squares coefficients `[K, ...]` of values `[P, ...]`.
-
-    Never by way of an inverse: the coefficients of a family such as the monomials are poor in
-    digits, and still their function is not.
-    """
+    """The least-squares coefficients `[K, ...]` of values `[P, ...]`."""
+    # Never by way of an inverse: the coefficients of a family such as the monomials are poor in
+    # digits, and still their function is not.
     coefficients: Tensor = torch.linalg.lstsq(phi, values, driver="gelsd").solution
     return coefficients
-
-
-def _overlaps(source: int, target: int) -> Tensor:
-    """The share of each source cell in each target cell, rounded once from the exact quotient."""
-    shares = torch.zeros(target, source, dtype=torch.float64, device="cpu")
-    for j in range(target):
-        for k in range(j * source // target, -(-(j + 1) * source // target)):
-            low = max(Fraction(j, target), Fraction(k, source))
-            high = min(Fraction(j + 1, target), Fraction(k + 1, source))
-            shares[j, k] = float((high - low) * target)
-    return shares
 
 
 def projection(source: Basis, target: Basis) -> Tensor:
@@ -117,9 +107,8 @@ def interpolation(source: Basis, target: Basis) -> Tensor:
                 [0.2500, 0.7500]], dtype=torch.float64)
     """
     functions, values = sample(target, target.nodes), sample(source, target.nodes)
-    if torch.equal(functions, torch.eye(target.size, dtype=torch.float64, device="cpu")):
-        return values
-    return _solved(functions, values)
+    nodal = torch.equal(functions, padding(target.size, target.size))
+    return values if nodal else _solved(functions, values)
 
 
 def least_squares(phi: Tensor, rcond: float) -> Tensor:
@@ -173,11 +162,8 @@ def fit_coefficients(
     for depth, _ in points:
         if not math.isfinite(depth):
             raise ArgumentError(f"a depth is a finite number, not {depth!r}")
-    if values.shape[:1] != (len(points),):
-        raise ShapeError(
-            f"{len(points)} depths need values of shape [{len(points)}, ...], "
-            f"got {list(values.shape)}"
-        )
+    if values.shape[:1] != (n := len(points),):
+        raise ShapeError(f"{n} depths need values of shape [{n}, ...], got {list(values.shape)}")
     if not points:
         raise ArgumentError("a fit needs at least one depth")
     phi = sample(basis, points)
@@ -185,14 +171,12 @@ def fit_coefficients(
     eps = torch.finfo(torch.promote_types(values.dtype, torch.float32)).eps
     inverse = least_squares(phi, rcond=max(phi.shape) * eps)
     v = values.to(torch.promote_types(values.dtype, torch.float64)).reshape(len(points), -1)
+    shape = [basis.size, *values.shape[1:]]
     if prior is None:
         c = inverse.to(v) @ v
-    elif prior.shape != (basis.size, *values.shape[1:]):
-        raise ShapeError(
-            f"the prior of this fit has shape {[basis.size, *values.shape[1:]]}, "
-            f"got {list(prior.shape)}"
-        )
+    elif list(prior.shape) != shape:
+        raise ShapeError(f"the prior of this fit has shape {shape}, got {list(prior.shape)}")
     else:
         p = prior.to(v).reshape(basis.size, -1)
         c = p + inverse.to(v) @ (v - phi.to(v) @ p)
-    return c.reshape(basis.size, *values.shape[1:]).to(values.dtype)
+    return c.reshape(shape).to(values.dtype)

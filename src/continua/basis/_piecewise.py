@@ -1,4 +1,4 @@
-"""Cells of equal width: buckets, hats, and discontinuous lines."""
+"""Polynomials on cells of equal width: buckets, hats, discontinuous lines and splines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn.functional import one_hot
 from continua._errors import ArgumentError
 from continua._values import value
 
-from ._basis import Basis, Point, Side, check_count, equispaced, sample
+from ._basis import Basis, Point, Side, Sized, check_count, equispaced, sample
 
 
 def locate(breakpoints: tuple[float, ...], s: Tensor, side: Side) -> tuple[Tensor, Tensor]:
@@ -22,14 +22,13 @@ def locate(breakpoints: tuple[float, ...], s: Tensor, side: Side) -> tuple[Tenso
     """
     interior = torch.tensor(breakpoints[1:-1], dtype=s.dtype, device=s.device)
     cell = torch.searchsorted(interior, s.detach().contiguous(), right=side == "right")
-    cells = len(breakpoints) - 1
-    xi = s.clamp(0, 1) * cells - cell
+    xi = s.clamp(0, 1) * (len(breakpoints) - 1) - cell
     # Rounding may put a breakpoint a last bit outside its cell, where a plain clamp has slope 0.
     return cell, xi + (xi.clamp(0, 1) - xi).detach()
 
 
 @value
-class PiecewiseConstant(Basis):
+class PiecewiseConstant(Sized):
     r"""K cells of equal width, one value per cell.
 
     .. math:: \phi_k(s) = 1 \text{ for } s \in [k/K, (k+1)/K)
@@ -37,18 +36,12 @@ class PiecewiseConstant(Basis):
     With Euler steps and one cell per step this is a ResNet; NANODE calls it *bucketed*,
     Dissecting Neural ODEs *stacked*.
 
-    Args:
-        size: the number of cells, K.
-
     Example:
         >>> PiecewiseConstant(3)(torch.tensor(0.5))
         tensor([0., 1., 0.])
     """
 
-    size: int
-
-    def __post_init__(self) -> None:
-        check_count("the number of cells", self.size)
+    counted = "cells"
 
     @property
     def breakpoints(self) -> tuple[float, ...]:
@@ -66,33 +59,25 @@ class PiecewiseConstant(Basis):
     def degree_on(self, width: float) -> int:
         return 0
 
-    @classmethod
-    def of_size(cls, size: int) -> PiecewiseConstant:
-        return cls(size)
-
     def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
         finer = PiecewiseConstant(self.size * check_count("factor", factor))
         return finer, sample(self, finer.nodes)
 
 
 @value
-class PiecewiseLinear(Basis):
+class PiecewiseLinear(Sized):
     r"""Continuous lines between K equispaced nodes: the hat functions of finite elements.
 
     .. math:: \phi_k(s) = \max(0, 1 - |(K-1)\,s - k|)
 
-    Args:
-        size: the number of nodes, K; a single node is a constant.
+    A single node is a constant.
 
     Example:
         >>> PiecewiseLinear(3)(torch.tensor(0.25))
         tensor([0.5000, 0.5000, 0.0000])
     """
 
-    size: int
-
-    def __post_init__(self) -> None:
-        check_count("the number of nodes", self.size)
+    counted = "nodes"
 
     @property
     def breakpoints(self) -> tuple[float, ...]:
@@ -112,10 +97,6 @@ class PiecewiseLinear(Basis):
     def degree_on(self, width: float) -> int:
         return min(self.size - 1, 1)
 
-    @classmethod
-    def of_size(cls, size: int) -> PiecewiseLinear:
-        return cls(size)
-
     def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
         check_count("factor", factor)
         finer = PiecewiseLinear(factor * (self.size - 1) + 1 if self.size > 1 else factor)
@@ -126,20 +107,15 @@ class PiecewiseLinear(Basis):
 
 
 @value
-class DiscontinuousLinear(Basis):
-    r"""K/2 cells of equal width, an independent line on each.
+class DiscontinuousLinear(Sized):
+    r"""K/2 cells of equal width, an independent line on each; K is even.
 
     .. math:: \phi_{2e}(s) = 1 - \xi, \quad \phi_{2e+1}(s) = \xi, \qquad \xi = sK/2 - e \in [0, 1)
-
-    Args:
-        size: twice the number of cells, K; even.
 
     Example:
         >>> DiscontinuousLinear(4)(torch.tensor(0.5), side="left")
         tensor([0., 1., 0., 0.])
     """
-
-    size: int
 
     def __post_init__(self) -> None:
         check_count("the number of functions", self.size, least=2)
@@ -155,11 +131,8 @@ class DiscontinuousLinear(Basis):
 
     @property
     def nodes(self) -> tuple[Point, ...]:
-        return tuple(
-            point
-            for left, right in itertools.pairwise(self.breakpoints)
-            for point in (Point(left, "right"), Point(right, "left"))
-        )
+        cells = itertools.pairwise(self.breakpoints)
+        return tuple(p for a, b in cells for p in (Point(a, "right"), Point(b, "left")))
 
     def _evaluate(self, s: Tensor, side: Side) -> Tensor:
         cell, xi = locate(self.breakpoints, s, side)
@@ -180,3 +153,110 @@ class DiscontinuousLinear(Basis):
 
     def halved(self) -> DiscontinuousLinear:
         return self.of_size(max(self.size // 2, 2))
+
+
+@value
+class BSpline(Sized):
+    r"""Smooth piecewise polynomials: K B-splines of a given degree, clamped at both ends.
+
+    K - degree cells of equal width; the functions are non-negative, add up to one and have
+    degree - 1 continuous derivatives.
+
+    Args:
+        size: the number of functions, K > degree.
+        degree: of the polynomials on each cell; 3 is the cubic spline.
+
+    Example:
+        >>> BSpline(4)(torch.tensor(0.5))
+        tensor([0.1250, 0.3750, 0.3750, 0.1250])
+    """
+
+    counted = "B-splines"
+    degree: int = 3
+
+    def __post_init__(self) -> None:
+        size, degree = self.size, check_count("the degree of a B-spline", self.degree, least=0)
+        super().__post_init__()
+        if size <= degree:
+            raise ArgumentError(
+                f"{size} B-splines of degree {degree} do not exist: "
+                f"use size >= {degree + 1} or degree <= {size - 1}"
+            )
+
+    @property
+    def breakpoints(self) -> tuple[float, ...]:
+        return equispaced(self.size - self.degree + 1)
+
+    @property
+    def nodes(self) -> tuple[Point, ...]:
+        # Greville's points, at which B-splines interpolate well: averages of their knots.
+        p, knots = self.degree, self._knots
+        if p == 0:
+            return tuple(Point((2 * k + 1) / (2 * self.size)) for k in range(self.size))
+        averages = (sum(knots[k + 1 : k + p + 1]) / (p * knots[-1]) for k in range(self.size))
+        return tuple(map(Point, averages))
+
+    @property
+    def _knots(self) -> list[int]:
+        """The knots in units of cells, which are integers and hence exact."""
+        p, cells = self.degree, self.size - self.degree
+        return [min(max(i - p, 0), cells) for i in range(self.size + p + 1)]
+
+    def _evaluate(self, s: Tensor, side: Side) -> Tensor:
+        p = self.degree
+        cell, xi = locate(self.breakpoints, s, side)
+        knots = torch.tensor(self._knots, dtype=s.dtype, device=s.device)
+        at = cell + xi  # s in units of cells, held at the ends
+        span = cell + p
+        left = [at - knots[span + 1 - j] for j in range(p + 1)]
+        right = [knots[span + j] - at for j in range(p + 1)]
+        values = [torch.ones_like(at) + 0 * at]
+        for j in range(1, p + 1):  # Cox and de Boor, one degree at a time
+            carried = torch.zeros_like(at)
+            for r in range(j):
+                share = values[r] / (right[r + 1] + left[j - r])
+                values[r] = carried + right[r + 1] * share
+                carried = left[j - r] * share
+            values.append(carried)
+        where = cell.unsqueeze(-1) + torch.arange(p + 1, device=s.device)  # [..., p + 1]
+        empty = torch.zeros(*s.shape, self.size, dtype=s.dtype, device=s.device)
+        return empty.scatter(-1, where, torch.stack(values, -1))
+
+    def degree_on(self, width: float) -> int:
+        return self.degree
+
+    @classmethod
+    def of_size(cls, size: int) -> BSpline:
+        check_count("the number of B-splines", size)
+        return cls(size, degree=min(3, size - 1))
+
+    def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
+        check_count("factor", factor)
+        p, cells = self.degree, self.size - self.degree
+        knots = [factor * knot for knot in self._knots]
+        matrix = torch.eye(self.size, dtype=torch.float64, device="cpu")
+        for new in range(factor * cells):
+            if new % factor:
+                knots, insertion = insert_knot(knots, p, new)
+                matrix = insertion @ matrix
+        return BSpline(factor * cells + p, p), matrix
+
+    def halved(self) -> BSpline:
+        p = self.degree
+        return BSpline(max((self.size - p) // 2, 1) + p, p)
+
+
+def insert_knot(knots: list[int], degree: int, new: int) -> tuple[list[int], Tensor]:
+    """Boehm's knot insertion: the longer knot vector, and the map of the coefficients."""
+    size = len(knots) - degree - 1
+    span = max(i for i, knot in enumerate(knots) if knot <= new)
+    matrix = torch.zeros(size + 1, size, dtype=torch.float64, device="cpu")
+    for i in range(size + 1):
+        alpha = float(i <= span)
+        if span - degree < i <= span:
+            alpha = (new - knots[i]) / (knots[i + degree] - knots[i])
+        if alpha > 0:
+            matrix[i, i] += alpha
+        if alpha < 1:
+            matrix[i, i - 1] += 1 - alpha
+    return [*knots[: span + 1], new, *knots[span + 1 :]], matrix

@@ -29,63 +29,25 @@ from ._reversible_heun import ReversibleHeun
 from ._rk4 import RK4
 from ._rk38 import RK38
 from ._runge_kutta import RungeKutta
-from ._solution import Failure, Solution, Stats, Status, Trajectory
-from ._solver import Solver
+from ._solver import Failure, Solution, Solver, Stats, Status, Trajectory
 from ._step import Observer, Scaled, Step, sides, stages_between, step
 from ._tableau import Tableau
 from ._tsit5 import Tsit5
 
 __all__ = [
-    # solvers on a fixed grid
-    "Euler",
-    "Midpoint",
-    "Heun",
-    "RK4",
-    "RK38",
-    # adaptive solvers
-    "Bosh3",
-    "Dopri5",
-    "Tsit5",
-    "Dopri8",
-    # reversible solvers
-    "ReversibleHeun",
-    "AsynchronousLeapfrog",
-    # what they are made of
-    "Solver",
-    "RungeKutta",
-    "Pair",
-    "ReversibleSolver",
-    "Tableau",
-    "SOLVERS",
+    "Solver", "RungeKutta", "Pair", "ReversibleSolver", "Tableau", "SOLVERS",
+    "Euler", "Midpoint", "Heun", "RK4", "RK38",
+    "Bosh3", "Dopri5", "Tsit5", "Dopri8",
+    "ReversibleHeun", "AsynchronousLeapfrog",
     # what they integrate
-    "Dynamics",
-    "Function",
-    "Reading",
-    "Rerun",
-    "Evaluate",
-    "Stage",
-    "Side",
-    "Span",
-    "State",
-    "PART",
-    "in_parts",
+    "Dynamics", "Function", "Reading", "Rerun", "Evaluate", "Stage", "Side", "Span", "State",
+    "PART", "in_parts",
     # what they give back
-    "Solution",
-    "Trajectory",
-    "Stats",
-    "Status",
-    "Failure",
+    "Solution", "Trajectory", "Stats", "Status", "Failure",
     # one step
-    "Step",
-    "Scaled",
-    "Observer",
-    "Linearized",
-    "ReverseState",
-    "combine",
-    "sides",
-    "stages_between",
-    "step",
-]
+    "Step", "Scaled", "Observer", "Linearized", "ReverseState",
+    "combine", "sides", "stages_between", "step",
+]  # fmt: skip
 
 #: every solver, by name
 SOLVERS = known(Solver)

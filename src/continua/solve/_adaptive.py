@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ._dynamics import Dynamics, Span, Stage, State, combine
-from ._solution import Failure, Stats, Status, Trajectory
+from ._dynamics import Depths, Dynamics, Span, Stage, State, combine
+from ._solver import Failure, Stats, Status, Trajectory
 from ._step import Observer, Scaled, Step, sides, stages_between, step
 
 if TYPE_CHECKING:
@@ -18,41 +18,22 @@ if TYPE_CHECKING:
 
 
 class Adaptive:
-    """The step control of one solve: which steps a pair of methods takes.
-
-    Args:
-        pair: the methods and the tolerances.
-        dynamics: the field.
-        z: the state at the start.
-        span: from where to where.
-        save_at: depths along the span whose states to keep.
-        observe: called with every step that is taken.
-    """
+    """The step control of one solve: which steps a pair of methods takes."""
 
     def __init__(
-        self,
-        pair: Pair,
-        dynamics: Dynamics,
-        z: State,
-        span: Span,
-        save_at: Sequence[float],
-        observe: Observer | None,
+        self, pair: Pair, dynamics: Dynamics, z: State, span: Span, save_at: Depths, observe: Any
     ):
-        self.pair, self.dynamics, self.observe = pair, dynamics, observe
+        self.pair, self.dynamics = pair, dynamics
+        self.observe: Observer | None = observe
         self.z, self.s, self.end = z, float(span[0]), float(span[1])
         self.direction = 1.0 if span[1] > span[0] else -1.0
-        self.save_at = list(save_at)
-        self.saved: list[State] = []
-        while self.save_at and self.save_at[0] == self.s:
-            self.saved.append(z)
-            self.save_at.pop(0)
+        self.save_at = [s for s in save_at if s != self.s]
+        self.saved = [z] * (len(save_at) - len(self.save_at))
         self.stats = Stats()
         low, high = sorted(span)
         inner = sorted({b for b in dynamics.breakpoints if low < b < high})
         self.targets = [*(inner if self.direction > 0 else inner[::-1]), self.end]
-        self.last_error = 1.0
-        self.h = 0.0
-        self.longest = pair.max_step
+        self.last_error, self.h, self.longest = 1.0, 0.0, pair.max_step
         if dynamics.frequency > 0:
             # A wave over a step of a radians is integrated up to about 1e-4 a^order; up to ten
             # times the tolerance is allowed.
@@ -61,16 +42,14 @@ class Adaptive:
 
     def run(self) -> Trajectory:
         for target in self.targets:
-            failed = self._reach(target)
-            if failed is not None:
-                status, failure = failed
-                return Trajectory(self.z, self.saved, self.stats, status, failure)
+            if (failed := self._reach(target)) is not None:
+                return failed
         return Trajectory(self.z, self.saved, self.stats)
 
-    def _reach(self, target: float) -> tuple[Status, Failure] | None:
+    def _reach(self, target: float) -> Trajectory | None:
         """Step to the next breakpoint or to the end, starting afresh."""
         k = self._first(target)
-        if not _finite(k):
+        if not all(bool(leaf.detach().isfinite().all()) for leaf in k):
             return self._failure(Status.NON_FINITE, k, 0.0)
         if self.h == 0.0:
             self.h = self.pair.first_step or self._first_step(k, target)
@@ -85,7 +64,7 @@ class Adaptive:
             if not whole and h > left / 2:
                 end = self.s + self.direction * left / 2
             length = abs(end - self.s)
-            resolution = 8 * torch.finfo(_real(self.z[0].dtype)).eps * max(abs(self.s), abs(end))
+            resolution = 8 * torch.finfo(self.z[0].dtype).eps * max(abs(self.s), abs(end))
             if not whole and (length <= resolution or length < self.pair.min_step):
                 bad = Status.NON_FINITE if math.isnan(self.last_error) else Status.STEP_TOO_SMALL
                 return self._failure(bad, k, length)
@@ -138,11 +117,10 @@ class Adaptive:
         return k
 
     def _save(self, ks: list[State], new: State, end: float) -> None:
-        made = Step(self.pair.tableau, self.s, end, self.z, new, ks)
         fractions = []
         while self.save_at and (end - self.save_at[0]) * self.direction >= 0:
-            fractions.append((self.save_at.pop(0) - self.s) / made.h)
-        made.fractions = fractions
+            fractions.append((self.save_at.pop(0) - self.s) / (end - self.s))
+        made = Step(self.pair.tableau, self.s, end, self.z, new, ks, fractions)
         self.saved += made.saved(self.dynamics, self.stats)
         if self.observe is not None:
             self.observe(made)
@@ -213,7 +191,7 @@ class Adaptive:
         # Guesses aim at a hundredth of what is allowed; a half is enough if it spares a step.
         return left if left <= first * 50 ** (1 / (tableau.error_order + 1)) else first
 
-    def _failure(self, status: Status, k: State, h: float) -> tuple[Status, Failure]:
+    def _failure(self, status: Status, k: State, h: float) -> Trajectory:
         with torch.no_grad():
             leaf, slope = self.z[0], k[0]
             sample = None
@@ -222,26 +200,18 @@ class Adaptive:
                 size = torch.where(size.isfinite(), size, torch.full_like(size, math.inf))
                 sample = int(size.argmax())
             norm = float(slope.abs().square().mean().sqrt()) if slope.numel() else 0.0
-        return status, Failure(self.s, sample, norm, abs(h))
+        failure = Failure(self.s, sample, norm, abs(h))
+        return Trajectory(self.z, self.saved, self.stats, status, failure)
 
 
 def _combination(ks: list[State], weights: Sequence[float], leaf: int) -> Tensor:
-    total: Tensor | None = None
-    for k, w in zip(ks, weights, strict=False):
-        if w:
-            total = k[leaf] * w if total is None else total.add_(k[leaf], alpha=w)
-    assert total is not None
+    (first, weight), *rest = [(k[leaf], w) for k, w in zip(ks, weights, strict=False) if w]
+    total = first * weight
+    for k, w in rest:
+        total.add_(k, alpha=w)
     return total
 
 
 def _largest(norms: Tensor) -> float:
     """The norm of the batch or of its worst sample; an empty batch has none."""
     return float(norms.max()) if norms.numel() else 0.0
-
-
-def _finite(z: State) -> bool:
-    return all(bool(leaf.detach().isfinite().all()) for leaf in z)
-
-
-def _real(dtype: torch.dtype) -> torch.dtype:
-    return dtype.to_real() if dtype.is_complex else dtype

@@ -15,6 +15,7 @@ from torch import Tensor
 State = tuple[Tensor, ...]
 Evaluate = Callable[[State], State]
 Span = tuple[float, float]
+Depths = Sequence[float]
 Side = Literal["left", "right"]
 Terms = list[tuple[int, float]]
 
@@ -33,43 +34,31 @@ class Stage(NamedTuple):
 class Reading:
     """The field at some stages, cut off from the graph that made its weights.
 
-    Attributes:
-        evaluate: the field at each stage.
-        leaves: what it depends on besides the state.
-        pull: takes the gradients of the leaves, and adds them to those of the tensors that the
-            leaves were read from.
-        used: the places of the leaves that each stage depends on.
+    `pull` takes the gradients of the leaves, and adds them to those of the tensors that the
+    leaves were read from.
     """
 
-    evaluate: Sequence[Evaluate]
-    leaves: Sequence[Tensor]
+    evaluate: Sequence[Evaluate]  # the field at each stage
+    leaves: Sequence[Tensor]  # what it depends on besides the state
     pull: Callable[[Sequence[Tensor | None]], None]
-    used: Sequence[Sequence[int]]
+    used: Sequence[Sequence[int]]  # the places of the leaves that each stage depends on
 
 
 class Dynamics(ABC):
     """A field that is read at many stages at once.
 
-    Attributes:
-        breakpoints: the depths between which the field is smooth.
-        jumps: those at which it may jump.
-        tensors: what the field depends on besides state and depth, for gradients.
-        frequency: how fast the field varies with depth itself, in radians, where the steps are to
-            be differentiated by what it varies with.
-        varies: whether the field has functions of depth that vary between its breakpoints.
-        driven: whether the field reads the depth itself, in a way that is not known beforehand.
-        noisy: whether two evaluations may differ, as with dropout.
-        stateful: whether an evaluation depends on the batch as a whole or changes state, as
-            batch norm does in training.
+    `frequency` is how fast the field varies with depth itself, in radians, where the steps are to
+    be differentiated by what it varies with. `stateful` says whether an evaluation depends on the
+    batch as a whole or changes state, as batch norm does in training.
     """
 
-    breakpoints: tuple[float, ...] = ()
-    jumps: tuple[float, ...] = ()
-    tensors: tuple[Tensor, ...] = ()
+    breakpoints: tuple[float, ...] = ()  # the depths between which the field is smooth
+    jumps: tuple[float, ...] = ()  # those at which it may jump
+    tensors: tuple[Tensor, ...] = ()  # what it depends on besides state and depth, for gradients
     frequency: float = 0.0
-    varies: bool = False
-    driven: bool = False
-    noisy: bool = False
+    varies: bool = False  # whether functions of depth vary between the breakpoints
+    driven: bool = False  # whether it reads the depth itself, in a way not known beforehand
+    noisy: bool = False  # whether two evaluations may differ, as with dropout
     stateful: bool = False
 
     def __enter__(self) -> Self:
@@ -94,12 +83,7 @@ class Dynamics(ABC):
         return in_parts(len(every), lambda start, stop: self.at(every[start:stop]))
 
     def points(self, width: float, error: float) -> int:
-        """How many Gauss points integrate the field's own dependence on depth over this width.
-
-        Args:
-            width: of the step.
-            error: that is allowed, relative.
-        """
+        """How many Gauss points integrate what depends on depth itself to this relative error."""
         return 1
 
     def accept(self) -> None:
@@ -112,19 +96,11 @@ class Dynamics(ABC):
 
 
 class Rerun(ABC):
-    """A field that a backward pass evaluates again, with the weights and state of the first time.
-
-    The state of the field is not updated.
-    """
+    """A field that a backward pass evaluates again: weights and state as they were, not updated."""
 
     @abstractmethod
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
-        """The field at each stage with leaves in place of its tensors.
-
-        Args:
-            stages: where to read it.
-            leaves: whether gradients for the tensors are wanted.
-        """
+        """The field at each stage with leaves in place of its tensors, if gradients are wanted."""
 
     @abstractmethod
     def gradients(self) -> Sequence[Tensor | None]:
@@ -132,12 +108,7 @@ class Rerun(ABC):
 
 
 def in_parts(count: int, read: Callable[[int, int], Sequence[Evaluate]]) -> Sequence[Evaluate]:
-    """Evaluations that are made ready a few at a time, when the first of them is called.
-
-    Args:
-        count: how many.
-        read: makes those from one number up to another.
-    """
+    """Evaluations that `read(start, stop)` makes ready a few at a time, as they are called."""
     part = -1
     ready: Sequence[Evaluate] = ()
 
@@ -156,14 +127,9 @@ def in_parts(count: int, read: Callable[[int, int], Sequence[Evaluate]]) -> Sequ
 
 
 class Function(Dynamics):
-    """Dynamics given by a plain function f(s, z) of a single tensor, without parameters.
+    """A plain function f(s, z) of a single tensor, without parameters; it jumps at breakpoints."""
 
-    Args:
-        f: the field.
-        breakpoints: the depths at which it may jump.
-    """
-
-    def __init__(self, f: Callable[[float, Tensor], Tensor], breakpoints: Sequence[float] = ()):
+    def __init__(self, f: Callable[[float, Tensor], Tensor], breakpoints: Depths = ()):
         self._f = f
         self.breakpoints = self.jumps = tuple(breakpoints)
 
@@ -175,13 +141,7 @@ class Function(Dynamics):
 
 
 def combine(z: State, ks: Sequence[State], terms: Terms) -> State:
-    """Z + Σ w_i k_i; only the first sum allocates, and no sum is needed by a backward pass.
-
-    Args:
-        z: where to start.
-        ks: the slopes.
-        terms: the places of those that count, each with its weight.
-    """
+    """Z + Σ w_i k_i; only the first sum allocates, and no sum is needed by a backward pass."""
     if len(z) == 1:  # the usual case, where the time between evaluations counts
         return (_total(z[0], ks, 0, terms),)
     return tuple(_total(start, ks, leaf, terms) for leaf, start in enumerate(z))

@@ -6,10 +6,6 @@ from ._tableau import Tableau
 
 @value
 class Euler(RungeKutta):
-    """The forward Euler method, order 1. With one bucket per step it is a ResNet.
-
-    Args:
-        steps: how many equal steps the span is cut into.
-    """
+    """The forward Euler method, order 1. With one bucket per step it is a ResNet."""
 
     tableau = Tableau(c=[0], a=[[]], dense=[[1]], order=1)

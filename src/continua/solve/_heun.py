@@ -6,15 +6,6 @@ from ._tableau import Tableau
 
 @value
 class Heun(RungeKutta):
-    """Heun's method, the explicit trapezoidal rule, order 2.
+    """Heun's method, the explicit trapezoidal rule, order 2."""
 
-    Args:
-        steps: how many equal steps the span is cut into.
-    """
-
-    tableau = Tableau(
-        c=[0, 1],
-        a=[[], [1]],
-        dense=[[1, "-1/2"], [0, "1/2"]],
-        order=2,
-    )
+    tableau = Tableau(c=[0, 1], a=[[], [1]], dense=[[1, "-1/2"], [0, "1/2"]], order=2)

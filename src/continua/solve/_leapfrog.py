@@ -20,17 +20,11 @@ class AsynchronousLeapfrog(ReversibleSolver):
               z' = z_{1/2} + \tfrac h2 v'
 
     Zhuang et al., *MALI*, 2021.
-
-    Args:
-        steps: how many equal steps the span is cut into.
     """
 
-    def _within(self, start: Fraction, end: Fraction) -> list[Stage]:
-        return [Stage((start + end) / 2, "right")]
-
-    def _at_jump(self, start: Fraction, end: Fraction) -> list[Stage]:
-        first, last = sides(start, end)
-        return [Stage(end, last), Stage(end, first)]
+    def _stages(self, start: Fraction, end: Fraction, jump: bool) -> list[Stage]:
+        middle, (first, last) = Stage((start + end) / 2, "right"), sides(start, end)
+        return [middle, Stage(end, last), Stage(end, first)] if jump else [middle]
 
     def start(self, evaluate: Sequence[Evaluate], z: State) -> State:
         return (*z, *evaluate[0](z))

@@ -6,15 +6,6 @@ from ._tableau import Tableau
 
 @value
 class Midpoint(RungeKutta):
-    """The explicit midpoint method, order 2.
+    """The explicit midpoint method, order 2."""
 
-    Args:
-        steps: how many equal steps the span is cut into.
-    """
-
-    tableau = Tableau(
-        c=[0, "1/2"],
-        a=[[], ["1/2"]],
-        dense=[[1, -1], [0, 1]],
-        order=2,
-    )
+    tableau = Tableau(c=[0, "1/2"], a=[[], ["1/2"]], dense=[[1, -1], [0, 1]], order=2)

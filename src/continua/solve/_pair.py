@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Any, Literal, Self
 
@@ -11,13 +10,9 @@ from continua._errors import ArgumentError
 from continua._values import value
 
 from ._adaptive import Adaptive
-from ._dynamics import Dynamics, Span, State
+from ._dynamics import Depths, Dynamics, Span, State
 from ._runge_kutta import RungeKutta
-from ._solution import Trajectory
-from ._solver import checked_steps
-from ._step import Observer
-
-Norm = Literal["batch", "sample"]
+from ._solver import Trajectory, checked_steps
 
 
 @value
@@ -60,7 +55,7 @@ class Pair(RungeKutta):
     safety: float = field(default=0.9, kw_only=True)
     shrink: float = field(default=0.2, kw_only=True)
     grow: float = field(default=10.0, kw_only=True)
-    norm: Norm = field(default="batch", kw_only=True)
+    norm: Literal["batch", "sample"] = field(default="batch", kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("rtol", "atol", "max_step"):
@@ -87,21 +82,12 @@ class Pair(RungeKutta):
     def arguments(self) -> dict[str, Any]:
         return super().arguments() if self.steps is None else {"steps": self.steps}
 
-    def with_steps(self, steps: int) -> Self:
-        return type(self)(steps=checked_steps(steps))
-
     def starting(self, first_step: float) -> Self:
-        if self.steps is not None or self.first_step is not None:
-            return self
-        return replace(self, first_step=first_step)
+        chosen = self.steps is not None or self.first_step is not None
+        return self if chosen else replace(self, first_step=first_step)
 
     def integrate(
-        self,
-        dynamics: Dynamics,
-        z: State,
-        span: Span,
-        save_at: Sequence[float] = (),
-        observe: Observer | None = None,
+        self, dynamics: Dynamics, z: State, span: Span, save_at: Depths = (), observe: Any = None
     ) -> Trajectory:
         if self.steps is not None:
             return super().integrate(dynamics, z, span, save_at, observe)

@@ -8,48 +8,36 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from continua._values import value
 
-from ._dynamics import Dynamics, Evaluate, Span, Stage, State, combine
+from ._dynamics import Depths, Dynamics, Evaluate, Span, Stage, State, combine
 from ._runge_kutta import grid
-from ._solution import Stats, Trajectory
-from ._solver import Solver, checked_steps, fractions_in
+from ._solver import Solver, Stats, Trajectory
 from ._step import sides
 
 
 class Linearized(Protocol):
-    """The field at one stage and state, and its vjp.
-
-    Attributes:
-        value: of the field.
-    """
+    """The field at one stage and state, and its vjp."""
 
     value: State
 
     def vjp(self, gradient: State) -> State:
         """The gradient of the state from that of the value; that of the weights is gathered."""
-        ...
 
 
 Linearize = Callable[[Stage, State], Linearized]
 
 
 class ReverseState(NamedTuple):
-    """Where a reverse pass stands.
+    """Where a reverse pass stands."""
 
-    Attributes:
-        z: the extended state there.
-        a: its gradient.
-        field: the field there, if the last reverse step had to evaluate it.
-    """
-
-    z: State
-    a: State
-    field: Linearized | None = None
+    z: State  # the extended state
+    a: State  # its gradient
+    field: Linearized | None = None  # the field, if the last reverse step had to evaluate it
 
 
 @value
@@ -58,18 +46,9 @@ class ReversibleSolver(Solver):
 
     Where the field jumps between two steps, the slope in the extended state is corrected by the
     jump, and the inverse takes the correction back.
-
-    Args:
-        steps: how many equal steps the span is cut into.
     """
 
     steps: int
-
-    def __post_init__(self) -> None:
-        checked_steps(self.steps)
-
-    def with_steps(self, steps: int) -> Self:
-        return type(self)(steps)
 
     def evaluations(self, span: Span) -> int | None:
         return self.steps + 1
@@ -86,16 +65,9 @@ class ReversibleSolver(Solver):
     def reverse_step(
         self, linearize: Linearize, stages: Sequence[Stage], end: ReverseState, h: float
     ) -> ReverseState:
-        """The inverse of `step` and its vjp in one, with no evaluation done twice.
+        """The start of a step from its end: the inverse of `step` and its vjp in one.
 
-        Args:
-            linearize: evaluates the field.
-            stages: of the step, and those `before` it.
-            end: of the step.
-            h: the step.
-
-        Returns:
-            The start of the step.
+        The stages are those of the step, then those `before` it. No evaluation is done twice.
         """
 
     @abstractmethod
@@ -113,12 +85,8 @@ class ReversibleSolver(Solver):
         return 1 - x * x, h * (x - x * x), x * x
 
     @abstractmethod
-    def _within(self, start: Fraction, end: Fraction) -> list[Stage]:
-        """The stages of a step that does not end at a jump."""
-
-    @abstractmethod
-    def _at_jump(self, start: Fraction, end: Fraction) -> list[Stage]:
-        """The further stages of one that does."""
+    def _stages(self, start: Fraction, end: Fraction, jump: bool) -> list[Stage]:
+        """The stages of a step, further ones among them if the field jumps at its end."""
 
     def before(self, span: Span, n: int) -> list[Stage]:
         """The further stages that reversing step n needs."""
@@ -128,31 +96,16 @@ class ReversibleSolver(Solver):
         """The stage of `start`."""
         return [Stage(Fraction(span[0]), sides(span[0], span[1])[0])]
 
-    def fractions(self, span: Span, save_at: Sequence[float]) -> list[tuple[float, ...]]:
-        """For each step the depths to save within it, as fractions of the step."""
-        h = (span[1] - span[0]) / self.steps
-        left = [(s - span[0]) / h for s in save_at if (s - span[0]) / h > 0]
-        out = []
-        for n in range(self.steps):
-            out.append(fractions_in(left, n, self.steps))
-            left = left[len(out[-1]) :]
-        return out
-
-    def plan(self, span: Span, jumps: Sequence[float]) -> tuple[tuple[Stage, ...], ...]:
+    def plan(self, span: Span, jumps: Depths) -> tuple[tuple[Stage, ...], ...]:
         """The stages of every step, those at a jump of the field at its end among them."""
         # Compiled code keeps no cache.
         return (_plan if torch.compiler.is_compiling() else _known_plan)(self, span, tuple(jumps))
 
-    def schedule(self, span: Span, jumps: Sequence[float]) -> tuple[Stage, ...]:
+    def schedule(self, span: Span, jumps: Depths) -> tuple[Stage, ...]:
         return (*self.first(span), *itertools.chain(*self.plan(span, jumps)))
 
     def integrate(
-        self,
-        dynamics: Dynamics,
-        z: State,
-        span: Span,
-        save_at: Sequence[float] = (),
-        observe: Any = None,
+        self, dynamics: Dynamics, z: State, span: Span, save_at: Depths = (), observe: Any = None
     ) -> Trajectory:
         h = (span[1] - span[0]) / self.steps
         plan = self.plan(span, dynamics.jumps)
@@ -165,8 +118,7 @@ class ReversibleSolver(Solver):
             before = extended
             extended = self.step(every[at : at + len(stages)], extended, h)
             at += len(stages)
-            for x in fractions[n]:
-                saved.append(self._between(before, extended, len(z), h, x))
+            saved += [self._between(before, extended, len(z), h, x) for x in fractions[n]]
         if observe is not None:
             observe(extended)
         stats = Stats(len(every), self.steps, step_sizes=[abs(h)] * self.steps)
@@ -187,11 +139,9 @@ def _plan(
     near = 1e-9 * abs(span[1] - span[0]) / solver.steps  # both are rounded, each in its own way
     out = []
     for start, end in itertools.pairwise(ends):
-        stages = solver._within(start, end)
         i = bisect.bisect_left(where, float(end) - near)
-        if i < len(where) and where[i] <= float(end) + near and end != ends[-1]:
-            stages += solver._at_jump(start, end)
-        out.append(tuple(stages))
+        jump = i < len(where) and where[i] <= float(end) + near and end != ends[-1]
+        out.append(tuple(solver._stages(start, end, jump)))
     return tuple(out)
 
 

@@ -19,16 +19,11 @@ class ReversibleHeun(ReversibleSolver):
               z' = z + \tfrac h2 (\hat f + \hat f')
 
     Kidger et al., *Efficient and Accurate Gradients for Neural SDEs*, 2021.
-
-    Args:
-        steps: how many equal steps the span is cut into.
     """
 
-    def _within(self, start: Fraction, end: Fraction) -> list[Stage]:
-        return [Stage(end, sides(start, end)[1])]
-
-    def _at_jump(self, start: Fraction, end: Fraction) -> list[Stage]:
-        return [Stage(end, sides(start, end)[0])]
+    def _stages(self, start: Fraction, end: Fraction, jump: bool) -> list[Stage]:
+        first, last = sides(start, end)
+        return [Stage(end, last), Stage(end, first)] if jump else [Stage(end, last)]
 
     def before(self, span: Span, n: int) -> list[Stage]:
         return [Stage(grid(span, self.steps)[n], sides(span[0], span[1])[0])]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 from abc import abstractmethod
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Self
 
@@ -14,20 +13,15 @@ import torch
 from continua._errors import ArgumentError
 from continua._values import value
 
-from ._dynamics import Dynamics, Span, Stage, State
-from ._solution import Stats, Trajectory
-from ._solver import Solver, checked_steps, fractions_in
+from ._dynamics import Depths, Dynamics, Span, Stage, State
+from ._solver import Solver, Stats, Trajectory
 from ._step import Observer, Scaled, Step, stages_between, step
 from ._tableau import Tableau
 
 
 @value
 class RungeKutta(Solver):
-    """An explicit method on equal steps; a concrete method is its tableau.
-
-    Args:
-        steps: how many equal steps the span is cut into.
-    """
+    """An explicit method on equal steps of the span; a concrete method is its tableau."""
 
     steps: int | None
 
@@ -36,12 +30,6 @@ class RungeKutta(Solver):
     def tableau(self) -> Tableau:
         """The coefficients of the method, a class attribute."""
 
-    def __post_init__(self) -> None:
-        checked_steps(self.steps)
-
-    def with_steps(self, steps: int) -> Self:
-        return type(self)(steps=checked_steps(steps))
-
     def starting(self, first_step: float) -> Self:
         """The same method from a first step that is known to be good, where it has a choice."""
         return self
@@ -49,7 +37,7 @@ class RungeKutta(Solver):
     def evaluations(self, span: Span) -> int | None:
         return None if self.steps is None else self.steps * self.tableau.stages
 
-    def schedule(self, span: Span, jumps: Sequence[float]) -> tuple[Stage, ...] | None:
+    def schedule(self, span: Span, jumps: Depths) -> tuple[Stage, ...] | None:
         return None if self.steps is None else self.stages(span)
 
     def stages(self, span: Span) -> tuple[Stage, ...]:
@@ -69,7 +57,7 @@ class RungeKutta(Solver):
         dynamics: Dynamics,
         z: State,
         span: Span,
-        save_at: Sequence[float] = (),
+        save_at: Depths = (),
         observe: Observer | None = None,
     ) -> Trajectory:
         evaluate = dynamics.on_grid(lambda: self.stages(span))
@@ -78,17 +66,15 @@ class RungeKutta(Solver):
         h = (span[1] - span[0]) / self.steps
         scaled, count = Scaled(self.tableau, h), self.tableau.stages
         stats = Stats(self.steps * count, self.steps, step_sizes=[abs(h)] * self.steps)
-        positions = [(s - span[0]) / h for s in save_at]
-        ends = grid(span, self.steps) if positions or observe is not None else ()
-        saved = [z for position in positions if position <= 0]
+        watched = bool(save_at) or observe is not None
+        ends = grid(span, self.steps) if watched else ()
+        fractions = self.fractions(span, save_at) if watched else []
+        saved = [z] * (len(save_at) - sum(map(len, fractions)))
         for n in range(self.steps):
             ks: list[State] = []
             before, z = z, step(scaled, evaluate[n * count : (n + 1) * count], z, ks)
-            if not ends:
-                continue
-            fractions = fractions_in(positions[len(saved) :], n, self.steps)
-            if fractions or observe is not None:
-                made = Step(self.tableau, ends[n], ends[n + 1], before, z, ks, fractions)
+            if watched and (fractions[n] or observe is not None):
+                made = Step(self.tableau, ends[n], ends[n + 1], before, z, ks, fractions[n])
                 saved += made.saved(dynamics, stats)
                 if observe is not None:
                     observe(made)

@@ -1,16 +1,82 @@
-"""What every solver has in common."""
+"""What every solver has in common, and what it gives back."""
 
 from __future__ import annotations
 
+import enum
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
+
+from torch import Tensor
 
 from continua._errors import ArgumentError
 from continua._values import Value
 
-from ._dynamics import Dynamics, Span, Stage, State
-from ._solution import Trajectory
+from ._dynamics import Depths, Dynamics, Span, Stage, State
+
+
+class Status(enum.Enum):
+    """How a solve ended."""
+
+    SUCCESS = "success"
+    MAX_STEPS = "the limit of steps was reached"
+    STEP_TOO_SMALL = "the step became too small"
+    NON_FINITE = "the field or the state is not finite"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Where and why a solve stopped."""
+
+    depth: float  # how far it came
+    sample: int | None  # the sample that stopped it, where the state has samples
+    norm: float  # the root mean square of the field there
+    step: float  # the last step that was tried
+
+
+@dataclass
+class Stats:
+    """What a solve cost, and its backward pass, once one has run that solves or evaluates."""
+
+    evaluations: int = 0  # calls of the field
+    steps: int = 0  # that were taken
+    rejected: int = 0  # steps that were tried and given up
+    step_sizes: list[float] = field(default_factory=list)  # of the steps that were taken
+    backward: Stats | None = None
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A trajectory, where it was asked for, in the structure of the state that was given.
+
+    Attributes:
+        s: the depths, `[T]`.
+        z: the states there, `[T, ...]`.
+        final: the state at the end of the span, whether it was asked for or not.
+        cost: the integral of the running cost over the whole span, per sample.
+        stats: what it cost.
+        status: how it ended.
+        failure: where and why, if it failed.
+    """
+
+    s: Tensor
+    z: Any
+    final: Any
+    cost: Tensor | None
+    stats: Stats
+    status: Status = Status.SUCCESS
+    failure: Failure | None = None
+
+
+@dataclass
+class Trajectory:
+    """What a solver hands to a gradient: a `Solution` in terms of leaves."""
+
+    final: State
+    saved: list[State]
+    stats: Stats
+    status: Status = Status.SUCCESS
+    failure: Failure | None = None
 
 
 class Solver(Value, ABC):
@@ -30,9 +96,12 @@ class Solver(Value, ABC):
         """Whether the solver chooses its own steps."""
         return self.steps is None
 
-    @abstractmethod
+    def __post_init__(self) -> None:
+        checked_steps(self.steps)
+
     def with_steps(self, steps: int) -> Self:
         """The same method on a fixed grid of so many steps."""
+        return type(self)(steps=checked_steps(steps))  # type: ignore[call-arg]
 
     def refined(self, factor: int) -> Self:
         """The solver for a basis that is finer by this factor."""
@@ -43,32 +112,31 @@ class Solver(Value, ABC):
         """How often a solve over this span calls the field; None if that is not known before."""
 
     @abstractmethod
-    def schedule(self, span: Span, jumps: Sequence[float]) -> tuple[Stage, ...] | None:
-        """Every evaluation of a solve, in order; None if the solver chooses its own steps.
-
-        Args:
-            span: from where to where.
-            jumps: where the field may jump.
-        """
+    def schedule(self, span: Span, jumps: Depths) -> tuple[Stage, ...] | None:
+        """Every evaluation, in order, of a field with such jumps; None if steps are adaptive."""
 
     @abstractmethod
     def integrate(
-        self,
-        dynamics: Dynamics,
-        z: State,
-        span: Span,
-        save_at: Sequence[float] = (),
-        observe: Any = None,
+        self, dynamics: Dynamics, z: State, span: Span, save_at: Depths = (), observe: Any = None
     ) -> Trajectory:
-        """Follow the field from one end of the span to the other.
+        """Follow the field from the state z at one end of the span to the other.
 
-        Args:
-            dynamics: the field.
-            z: the state at the start.
-            span: from where to where.
-            save_at: depths along the span whose states to return.
-            observe: called with every step that is taken.
+        The states at `save_at` are returned as well; `observe` is called with every step.
         """
+
+    def fractions(self, span: Span, save_at: Depths) -> list[list[float]]:
+        """For each step of the fixed grid the depths to save within it, as fractions of it."""
+        assert self.steps is not None
+        h = (span[1] - span[0]) / self.steps
+        out: list[list[float]] = [[] for _ in range(self.steps)]
+        n = 0
+        for s in save_at:
+            position = (s - span[0]) / h
+            while position > n + 1 + 1e-9 and n + 1 < self.steps:
+                n += 1
+            if position > 0:
+                out[n].append(1.0 if position - n > 1 - 1e-9 else position - n)
+        return out
 
 
 def checked_steps(steps: Any, name: str = "steps") -> int:
@@ -76,14 +144,3 @@ def checked_steps(steps: Any, name: str = "steps") -> int:
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise ArgumentError(f"{name} is a whole number of at least 1, not {steps!r}")
     return steps
-
-
-def fractions_in(positions: Sequence[float], n: int, last: int) -> tuple[float, ...]:
-    """Which of the remaining positions on a grid lie in step n, as fractions of it."""
-    out = []
-    for position in positions:
-        if position > n + 1 + 1e-9 and n + 1 < last:
-            break
-        fraction = position - n
-        out.append(1.0 if fraction > 1 - 1e-9 else fraction)
-    return tuple(out)

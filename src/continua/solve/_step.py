@@ -8,17 +8,12 @@ from fractions import Fraction
 from typing import Any
 
 from ._dynamics import Dynamics, Evaluate, Side, Stage, State, Terms, combine, nonzero
-from ._solution import Stats
+from ._solver import Stats
 from ._tableau import Tableau
 
 
 class Scaled:
-    """A tableau times the signed length of a step.
-
-    Args:
-        tableau: of the method.
-        h: the length.
-    """
+    """A tableau times the signed length of a step."""
 
     def __init__(self, tableau: Tableau, h: float):
         a, b, _, _ = tableau.floats
@@ -38,39 +33,22 @@ def stages(scaled: Scaled, evaluate: Sequence[Evaluate], z: State, ks: list[Stat
 
 
 def step(scaled: Scaled, evaluate: Sequence[Evaluate], z: State, ks: list[State]) -> State:
-    """The end of a step.
-
-    Args:
-        scaled: the method times the length of the step.
-        evaluate: the field at the stages that are not known yet.
-        z: the state at the start.
-        ks: the slopes at the stages that are known, to which the others are added.
-    """
+    """The end of a step from z; `ks` holds the known slopes, to which the others are added."""
     at = stages(scaled, evaluate, z, ks)
     return at if len(ks) == scaled.last else combine(z, ks, scaled.weights)
 
 
 @dataclass
 class Step:
-    """A step that was taken.
-
-    Attributes:
-        tableau: of the method.
-        start: the depth at which it starts.
-        end: the depth at which it ends.
-        z: the state at its start.
-        end_state: the state at its end.
-        ks: the slopes at its stages.
-        fractions: where in the step states were asked for.
-    """
+    """A step that was taken, between two depths."""
 
     tableau: Tableau
     start: Any
     end: Any
-    z: State
+    z: State  # at the start
     end_state: State
-    ks: list[State]
-    fractions: Sequence[float] = ()
+    ks: list[State]  # the slopes at its stages
+    fractions: Sequence[float] = ()  # where in the step states were asked for
 
     @property
     def h(self) -> float:
