@@ -1,6 +1,6 @@
 """From a model that contains ODE blocks to another model."""
 
-from ._blocks import blocks
+from ._blocks import blocks, blocks_if_any
 from ._compress import compress
 from ._convert import convert
 from ._hyper import fit_hypernetwork
@@ -10,13 +10,6 @@ from ._refine import refine
 from ._unroll import unroll
 
 __all__ = [
-    "blocks",
-    "compress",
-    "convert",
-    "fit_hypernetwork",
-    "project_gradient",
-    "recipe_of",
-    "refine",
-    "set_recipe",
-    "unroll",
-]
+    "refine", "compress", "convert", "fit_hypernetwork", "unroll", "project_gradient",
+    "blocks", "blocks_if_any", "recipe_of", "set_recipe",
+]  # fmt: skip

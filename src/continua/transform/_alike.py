@@ -18,24 +18,19 @@ from torch import Tensor, nn
 OWN = vars(nn.Module()).keys()
 ELSEWHERE = {"_parameters", "_buffers", "_modules"}
 
-Pairs = frozenset[tuple[int, int]]
-
 
 def different(
-    one: nn.Module, other: nn.Module, counterparts: Iterable[tuple[object, object]] = ()
+    one: nn.Module, other: nn.Module, counterparts: Iterable[tuple[object, object]]
 ) -> Iterator[tuple[str, Any, Any]]:
     """The attributes in which two modules differ, hooks and mode included, with both values.
 
-    Args:
-        one: a module.
-        other: another of its class.
-        counterparts: parts and tensors that stand for each other; they are compared elsewhere.
+    Counterparts are parts and tensors that stand for each other; they are compared elsewhere.
     """
     mine, theirs = _attributes(one), _attributes(other)
     known = frozenset((id(a), id(b)) for a, b in ((one, other), *counterparts))
     for name in [*mine, *(theirs.keys() - mine.keys())]:
         here, there = mine.get(name), theirs.get(name)
-        if name not in mine or name not in theirs or not alike(here, there, known):
+        if name not in mine or name not in theirs or not _alike(here, there, known):
             yield name, here, there
 
 
@@ -47,23 +42,13 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
     return found
 
 
-def alike(one: Any, other: Any, known: Pairs = frozenset()) -> bool:
-    """Whether two values mean the same; what cannot be compared does not.
-
-    Args:
-        one: any value.
-        other: another.
-        known: pairs that are being compared, to which their parts may refer.
-    """
+def _alike(one: Any, other: Any, known: frozenset[tuple[int, int]]) -> bool:
+    """Whether two values mean the same, given pairs that do; what cannot be compared does not."""
     if one is other or (id(one), id(other)) in known:
         return True
     if type(one) is not type(other):
         return False
-    known |= {(id(one), id(other))}
-
-    def both(a: Any, b: Any) -> bool:
-        return alike(a, b, known)
-
+    both = functools.partial(_alike, known=known | {(id(one), id(other))})
     match one:
         case Tensor():
             same = one.shape == other.shape and one.dtype == other.dtype
@@ -76,14 +61,8 @@ def alike(one: Any, other: Any, known: Pairs = frozenset()) -> bool:
             return len(one) == len(other) and all(map(both, one, other))
         case np.ndarray():
             return np.array_equal(one, other)
-        case functools.partial():
-            return both(
-                [one.func, one.args, one.keywords], [other.func, other.args, other.keywords]
-            )
-        case MethodType():
-            return both([one.__func__, one.__self__], [other.__func__, other.__self__])
-        case FunctionType():
-            return one.__code__ == other.__code__ and both(_bound(one), _bound(other))
+        case functools.partial() | MethodType() | FunctionType():
+            return both(_ingredients(one), _ingredients(other))
         case nn.Module():
             return False  # one that is not registered
     kind: Any = type(one)
@@ -96,10 +75,11 @@ def alike(one: Any, other: Any, known: Pairs = frozenset()) -> bool:
     return python and hasattr(one, "__dict__") and both(vars(one), vars(other))
 
 
-def _bound(function: FunctionType) -> list[Any]:
-    """What a function brings along besides its code."""
-    return [
-        inspect.getclosurevars(function).nonlocals,
-        function.__defaults__,
-        function.__kwdefaults__,
-    ]
+def _ingredients(function: Any) -> list[Any]:
+    """The code of a function and what it brings along."""
+    if isinstance(function, functools.partial):
+        return [function.func, function.args, function.keywords]
+    if isinstance(function, MethodType):
+        return [function.__func__, function.__self__]
+    closed = inspect.getclosurevars(function).nonlocals
+    return [function.__code__, closed, function.__defaults__, function.__kwdefaults__]

@@ -12,14 +12,18 @@ from continua.field import contract
 
 def blocks(model: nn.Module) -> dict[str, ODEBlock]:
     """The ODE blocks of a model by name; a block that is the model itself is named ''."""
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
-    found = {name: m for name, m in model.named_modules() if isinstance(m, ODEBlock)}
-    if not found:
+    if not (found := blocks_if_any(model)):
         raise ArgumentError(
             f"{type(model).__name__} contains no ODEBlock; wrap its residual part in one first"
         )
     return found
+
+
+def blocks_if_any(model: nn.Module) -> dict[str, ODEBlock]:
+    """The same for a model that may have none."""
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
+    return {name: m for name, m in model.named_modules() if isinstance(m, ODEBlock)}
 
 
 def transformed(matrix: Tensor, stack: Tensor) -> Tensor:

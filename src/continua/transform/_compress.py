@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,11 @@ from continua.field import BasisChoice, choose_bases, copied, non_negative, tens
 from continua.solve import Solver
 
 from ._blocks import blocks, transformed
-from ._choices import PER_BLOCK, Names, choices
+from ._choices import Names, choices, names_in
 
 Method = Literal["project", "interpolate"]
-Mappings = {"project": projection, "interpolate": interpolation}
+MATRICES = {"project": projection, "interpolate": interpolation}
+PER_BLOCK = "choices for some blocks go into per_block={pattern of blocks: {'basis': basis}}"
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -75,61 +76,48 @@ def compress(
         >>> small[0].basis, small[1].basis
         (PiecewiseConstant(2), PiecewiseConstant(4))
     """
-    if method not in get_args(Method):
+    if method not in tuple(MATRICES):
         raise ArgumentError(f"method is 'project' or 'interpolate', not {method!r}")
-    names = Names.of(blocks(model))
-    chosen = choices(names, basis, state_basis, steps, solver, per_block)
+    names = names_in(blocks(model))
+    for_all = {"basis": basis, "state_basis": state_basis, "steps": steps, "solver": solver}
+    chosen = choices(names, for_all, per_block)
     small = copied(model)
     for name, block in blocks(small).items():
         choice = chosen[name]
         targets = _targets(block, choice["basis"], choice["state_basis"], names)
-        stacks = {
-            tensor_name: (target, _changed(block, tensor_name, target, method))
-            for tensor_name, target in targets.items()
-        }
+        stacks = {key: (target, _changed(block, key, target, method)) for key, target in targets}
         used = block.solver if choice["solver"] is None else choice["solver"]
         if not isinstance(used, Solver):
             raise ArgumentError(
                 f"solver is an instance such as continua.RK4(steps=8), not {used!r}"
             )
-        count = choice["steps"]
-        block.rebase(stacks, used if count is None else used.with_steps(count))
+        block.rebase(stacks, used if choice["steps"] is None else used.with_steps(choice["steps"]))
     return small
 
 
 def _targets(
     block: ODEBlock, basis: BasisChoice | None, state_basis: BasisChoice | None, names: Names
-) -> dict[str, Basis]:
+) -> list[tuple[str, Basis]]:
     """The new basis of each tensor that gets one: of those that vary with depth."""
-
-    def varying(bases: Mapping[str, Basis]) -> list[str]:
-        return [name for name, basis in bases.items() if basis.size > 1]
-
     expansion = block.expansion
-    weights, state = varying(expansion.weights), varying(expansion.state)
+    weights = [name for name, old in expansion.weights.items() if old.size > 1]
+    state = [name for name, old in expansion.state.items() if old.size > 1]
+    known = {"known_weights": names.weights, "known_state": names.state}
     chosen = choose_bases(
-        basis,
-        state_basis,
-        weights,
-        state,
-        expansion.aliases,
-        known_weights=names.weights,
-        known_state=names.state,
-        hint=PER_BLOCK,
+        basis, state_basis, weights, state, expansion.aliases, hint=PER_BLOCK, **known
     )
-    return {name: chosen[name] for name in [*weights, *state] if name in chosen}
+    return [(name, chosen[name]) for name in [*weights, *state] if name in chosen]
 
 
 def _changed(block: ODEBlock, name: str, target: Basis, method: Method) -> Tensor:
-    source = block.expansion.bases[name]
-    stack = tensor(block.field, name)
-    new = transformed(Mappings[method](source, target), stack)
+    source, stack = block.expansion.bases[name], tensor(block.field, name)
+    new = transformed(MATRICES[method](source, target), stack)
     if block.expansion.constraints.get(name) is non_negative:
-        return limited(source, stack, target, new)
+        return _limited(source, stack, target, new)
     return new
 
 
-def limited(source: Basis, old: Tensor, target: Basis, new: Tensor) -> Tensor:
+def _limited(source: Basis, old: Tensor, target: Basis, new: Tensor) -> Tensor:
     r"""Coefficients whose function nowhere falls below the smallest value of the old one.
 
     The limiter of Zhang and Shu (2010), per scalar: with the mean m of the old function over
