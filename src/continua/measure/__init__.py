@@ -7,20 +7,7 @@ from ._gradcheck import GradientError, GradientReport, gradcheck
 from ._memory import MemoryReport, MemoryUse, memory, readable_bytes
 
 __all__ = [
-    "Comparison",
-    "Evaluations",
-    "FunctionalGradient",
-    "GradientError",
-    "GradientReport",
-    "MemoryReport",
-    "MemoryUse",
-    "Size",
-    "TensorChange",
-    "compare",
-    "count_evaluations",
-    "functional_gradient",
-    "gradcheck",
-    "memory",
-    "readable_bytes",
-    "size",
-]
+    "compare", "count_evaluations", "functional_gradient", "gradcheck", "memory", "size",
+    "Comparison", "Evaluations", "FunctionalGradient", "GradientError", "GradientReport",
+    "MemoryReport", "MemoryUse", "Size", "TensorChange", "readable_bytes",
+]  # fmt: skip
