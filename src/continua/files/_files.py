@@ -20,7 +20,7 @@ from continua.block import ODEBlock
 from continua.field import listed, tensor
 from continua.gradient import Gradient
 from continua.solve import Solver
-from continua.transform import blocks, recipe_of, set_recipe
+from continua.transform import blocks_if_any, recipe_of, set_recipe
 
 from ._disk import CONFIG, FORMAT, WEIGHTS, read_config, read_tensors, write_files
 from ._factory import Factory, decode, describe, import_factory
@@ -75,15 +75,14 @@ def save(
     config = {
         "format": FORMAT,
         "factory": recipe,
-        "blocks": {name: _block_config(block) for name, block in _blocks(model).items()},
+        "blocks": {name: _block_config(block) for name, block in blocks_if_any(model).items()},
         "weights": {"bytes": len(weights), "sha256": hashlib.sha256(weights).hexdigest()},
     }
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_files(
-            folder, {WEIGHTS: weights, CONFIG: (json.dumps(config, indent=1) + "\n").encode()}
-        )
+        written = (json.dumps(config, indent=1) + "\n").encode()
+        write_files(folder, {WEIGHTS: weights, CONFIG: written})
     except OSError as error:
         raise FileError(f"cannot write to {folder}: {error.strerror or error}") from error
     return folder
@@ -120,16 +119,6 @@ def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> 
     return model.to(device).eval()
 
 
-# -- the blocks --------------------------------------------------------------------------------
-
-
-def _blocks(model: nn.Module) -> dict[str, ODEBlock]:
-    try:
-        return blocks(model)
-    except ArgumentError:
-        return {}
-
-
 def _block_config(block: ODEBlock) -> dict[str, Any]:
     return {
         "solver": block.solver.config(),
@@ -141,7 +130,7 @@ def _block_config(block: ODEBlock) -> dict[str, Any]:
 
 def _match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> None:
     """Give the blocks of a fresh model the bases and solvers that the file names."""
-    found = _blocks(model)
+    found = blocks_if_any(model)
     if found.keys() != configs.keys():
         raise FileError(
             f"{path} describes the blocks {listed(configs)}, but its factory makes {listed(found)}"
@@ -158,19 +147,10 @@ def _match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> N
             raise FileError(
                 f"{path}, block {name!r}: tensors or span differ from what the factory makes"
             )
-        stacks = {
-            key: (basis, tensor(block.field, key).new_zeros(basis.size, *_shape(block, key)))
-            for key, basis in bases.items()
-        }
+        old = {key: tensor(block.field, key) for key in bases}
+        stacks = {k: (b, old[k].new_zeros(b.size, *old[k].shape[1:])) for k, b in bases.items()}
         block.rebase(stacks, solver)
         block.gradient = gradient
-
-
-def _shape(block: ODEBlock, name: str) -> tuple[int, ...]:
-    return tuple(tensor(block.field, name).shape[1:])
-
-
-# -- the tensors -------------------------------------------------------------------------------
 
 
 def _unique_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -181,18 +161,16 @@ def _unique_tensors(model: nn.Module) -> dict[str, Tensor]:
         if not isinstance(value, Tensor):
             raise ArgumentError(f"the entry {name!r} of the model's state is not a tensor")
         key = (value.data_ptr(), value.shape)
-        if value.numel() and key in seen:
-            continue
+        if not value.numel() or key not in seen:
+            tensors[name] = value.detach().cpu().contiguous()
         seen.add(key)
-        tensors[name] = value.detach().cpu().contiguous()
     return tensors
 
 
 def _fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     expected = _unique_tensors(model)
-    missing = expected.keys() - tensors.keys()
-    unknown = tensors.keys() - expected.keys()
-    if missing or unknown:
+    if tensors.keys() != expected.keys():
+        missing, unknown = expected.keys() - tensors.keys(), tensors.keys() - expected.keys()
         what = f"lacks {listed(sorted(missing))}" if missing else f"has {listed(sorted(unknown))}"
         raise FileError(f"{path} {what}, unlike the model that its config describes")
     own = model.state_dict(keep_vars=True)

@@ -110,7 +110,7 @@ def compare(source: nn.Module, target: nn.Module) -> Comparison:
                     f"{key!r} of block {name!r} has shape {list(old.shape[1:])} in one model "
                     f"and {list(new.shape[1:])} in the other"
                 )
-            error = _relative_error(basis, old, other, new)
+            error = relative_error(basis, old, other, new)
             kind = "weight" if key in a.expansion.weights else "state"
             full = f"{name}.{key}" if name else key
             changes.append(TensorChange(full, kind, basis, other, error))
@@ -136,7 +136,7 @@ def size(model: nn.Module) -> Size:
     )
 
 
-def _relative_error(source: Basis, old: Tensor, target: Basis, new: Tensor) -> float:
+def relative_error(source: Basis, old: Tensor, target: Basis, new: Tensor) -> float:
     """The L2 norm over depth of the difference of two expansions, relative to the first."""
     s, w = quadrature(source, target)
     root = w.sqrt()[:, None]

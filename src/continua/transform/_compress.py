@@ -113,11 +113,11 @@ def _changed(block: ODEBlock, name: str, target: Basis, method: Method) -> Tenso
     source, stack = block.expansion.bases[name], tensor(block.field, name)
     new = transformed(MATRICES[method](source, target), stack)
     if block.expansion.constraints.get(name) is non_negative:
-        return _limited(source, stack, target, new)
+        return limited(source, stack, target, new)
     return new
 
 
-def _limited(source: Basis, old: Tensor, target: Basis, new: Tensor) -> Tensor:
+def limited(source: Basis, old: Tensor, target: Basis, new: Tensor) -> Tensor:
     r"""Coefficients whose function nowhere falls below the smallest value of the old one.
 
     The limiter of Zhang and Shu (2010), per scalar: with the mean m of the old function over
