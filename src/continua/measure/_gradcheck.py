@@ -20,6 +20,7 @@ from ._memory import METHODS
 from ._saved import SavedTensors
 
 Loss = Callable[[Tensor], Tensor]
+HEAD = ("gradient", "vs differences", "vs backprop", "forward", "backward", "ms", "kB saved")
 NOTE = (
     "Differences are good to about 1e-8, but not across kinks, such as those of ReLU.\n"
     "The adjoint is as near to Backprop as the steps are fine, the others as rounding lets them."
@@ -60,16 +61,7 @@ class GradientReport:
     rows: tuple[GradientError, ...]
 
     def __str__(self) -> str:
-        head = (
-            "gradient",
-            "vs differences",
-            "vs backprop",
-            "forward",
-            "backward",
-            "ms",
-            "kB saved",
-        )
-        rows: list[tuple[str, ...]] = [head]
+        rows: list[tuple[str, ...]] = [HEAD]
         notes = []
         for row in self.rows:
             if row.refusal is not None:
@@ -83,10 +75,7 @@ class GradientReport:
 
 
 def gradcheck(
-    block: ODEBlock,
-    x: Tensor,
-    loss: Loss | None = None,
-    directions: int = 3,
+    block: ODEBlock, x: Tensor, loss: Loss | None = None, directions: int = 3
 ) -> GradientReport:
     """Check every gradient method on a block of one's own.
 
@@ -121,13 +110,12 @@ def gradcheck(
         try:
             _measured(copied(trial), z, measure)  # what is first pays for what all use
             found, row = _measured(trial, z, measure)
-        except ArgumentError as error:
-            rows.append(GradientError(method, refusal=str(error)))
+        except ArgumentError as refused:
+            rows.append(GradientError(method, refusal=str(refused)))
             continue
         reference = reference or found
-        rows.append(
-            replace(row, difference=_error(found, truth), backprop=_distance(found, reference))
-        )
+        error, distance = _error(found, truth), _distance(found, reference)
+        rows.append(replace(row, difference=error, backprop=distance))
     return GradientReport(block.solver, tuple(rows))
 
 
@@ -146,11 +134,7 @@ def _measured(block: ODEBlock, x: Tensor, loss: Loss) -> tuple[list[Tensor], Gra
     seconds = time.perf_counter() - started
     backward = None if stats.backward is None else stats.backward.evaluations
     return list(found), GradientError(
-        block.gradient,
-        forward=stats.evaluations,
-        backward=backward,
-        seconds=seconds,
-        saved=saved,
+        block.gradient, forward=stats.evaluations, backward=backward, seconds=seconds, saved=saved
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from ._blocks import blocks, transformed
 from ._choices import Names, choices, names_in
 
 Method = Literal["project", "interpolate"]
-MATRICES = {"project": projection, "interpolate": interpolation}
+Mappings = {"project": projection, "interpolate": interpolation}
 PER_BLOCK = "choices for some blocks go into per_block={pattern of blocks: {'basis': basis}}"
 M = TypeVar("M", bound=nn.Module)
 
@@ -76,7 +76,7 @@ def compress(
         >>> small[0].basis, small[1].basis
         (PiecewiseConstant(2), PiecewiseConstant(4))
     """
-    if method not in tuple(MATRICES):
+    if method not in get_args(Method):
         raise ArgumentError(f"method is 'project' or 'interpolate', not {method!r}")
     names = names_in(blocks(model))
     for_all = {"basis": basis, "state_basis": state_basis, "steps": steps, "solver": solver}
@@ -85,7 +85,9 @@ def compress(
     for name, block in blocks(small).items():
         choice = chosen[name]
         targets = _targets(block, choice["basis"], choice["state_basis"], names)
-        stacks = {key: (target, _changed(block, key, target, method)) for key, target in targets}
+        stacks = {
+            key: (target, _changed(block, key, target, method)) for key, target in targets.items()
+        }
         used = block.solver if choice["solver"] is None else choice["solver"]
         if not isinstance(used, Solver):
             raise ArgumentError(
@@ -97,7 +99,7 @@ def compress(
 
 def _targets(
     block: ODEBlock, basis: BasisChoice | None, state_basis: BasisChoice | None, names: Names
-) -> list[tuple[str, Basis]]:
+) -> dict[str, Basis]:
     """The new basis of each tensor that gets one: of those that vary with depth."""
     expansion = block.expansion
     weights = [name for name, old in expansion.weights.items() if old.size > 1]
@@ -106,12 +108,12 @@ def _targets(
     chosen = choose_bases(
         basis, state_basis, weights, state, expansion.aliases, hint=PER_BLOCK, **known
     )
-    return [(name, chosen[name]) for name in [*weights, *state] if name in chosen]
+    return {name: chosen[name] for name in [*weights, *state] if name in chosen}
 
 
 def _changed(block: ODEBlock, name: str, target: Basis, method: Method) -> Tensor:
     source, stack = block.expansion.bases[name], tensor(block.field, name)
-    new = transformed(MATRICES[method](source, target), stack)
+    new = transformed(Mappings[method](source, target), stack)
     if block.expansion.constraints.get(name) is non_negative:
         return limited(source, stack, target, new)
     return new
