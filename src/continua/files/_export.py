@@ -135,6 +135,7 @@ def _free(dynamic: Any, inputs: Sequence[Tensor]) -> list[dict[int, str]]:
             "for all"
         )
     sizes: dict[str, int] = {}
+    found = []
     for x, dims in zip(inputs, each, strict=True):
         widest = max(y.dim() for y in inputs) if all_of_one else x.dim()
         for d, name in dims.items():
@@ -154,10 +155,8 @@ def _free(dynamic: Any, inputs: Sequence[Tensor]) -> list[dict[int, str]]:
                     f"{name!r} is {sizes[name]} in one input and {x.shape[d]} in another; give "
                     "them other names in dynamic, or one size"
                 )
-    return [
-        {d: name for d, name in dims.items() if d < x.dim()}
-        for x, dims in zip(inputs, each, strict=True)
-    ]
+        found.append({d: name for d, name in dims.items() if d < x.dim()})
+    return found
 
 
 def _ready(model: nn.Module) -> nn.Module:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import importlib
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 import tempfile
@@ -116,10 +116,7 @@ def answer(folder: str) -> None:
         parameter.requires_grad_(name not in request["frozen"])
     found = load_file(Path(folder) / INPUTS, device)
     inputs = [found[str(i)].requires_grad_(d) for i, d in enumerate(request["differentiated"])]
-    loss = None
-    if request["loss"] is not None:
-        module_name, _, name = request["loss"].partition(":")
-        loss = getattr(importlib.import_module(module_name), name)
+    loss = request["loss"] and pkgutil.resolve_name(request["loss"])
     run = partial(_run, model, inputs, loss)
     run()  # whatever is loaded on first use
     sys.stdout.write("\n" + str(_gpu_rise(run) if device.startswith("cuda") else _rise(run)))

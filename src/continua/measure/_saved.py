@@ -24,7 +24,8 @@ class SavedTensors(saved_tensors_hooks):
 
     def __init__(self, held: Iterable[Tensor]):
         self._held = storages(held)
-        self._kept: dict[int, tuple[int, int]] = {}  # how often, and bytes
+        # Storage and bytes of each tensor in the graph, for as long as it is there.
+        self._kept: dict[int, tuple[int, int]] = {}
         super().__init__(self._pack, lambda t: t)
 
     def __enter__(self) -> Self:  # type: ignore[override]
@@ -34,20 +35,15 @@ class SavedTensors(saved_tensors_hooks):
     @property
     def bytes(self) -> int:
         """What is kept now."""
-        return sum(size for _, size in self._kept.values())
+        return sum(dict(self._kept.values()).values())
 
     def _pack(self, t: Tensor) -> Tensor:
-        (key, size), *_ = storages([t]).items() or [(0, 0)]
         cut = t.detach()  # an operator that saves its own result would keep itself alive
-        if key not in self._held:
-            self._kept[key] = (self._kept.get(key, (0, 0))[0] + 1, size)
-            weakref.finalize(cut, self._drop, key)
+        for key, size in storages([t]).items():
+            if key not in self._held:
+                self._kept[id(cut)] = (key, size)
+                weakref.finalize(cut, self._kept.pop, id(cut))
         return cut
-
-    def _drop(self, key: int) -> None:
-        times, size = self._kept.pop(key)
-        if times > 1:
-            self._kept[key] = (times - 1, size)
 
 
 class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]

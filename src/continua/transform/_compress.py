@@ -13,6 +13,7 @@ from continua._errors import ArgumentError
 from continua.basis import Basis, Constant, Point, interpolation, projection, quadrature, sample
 from continua.block import ODEBlock
 from continua.field import BasisChoice, choose_bases, copied, non_negative, tensor
+from continua.gradient import checked_solver
 from continua.solve import Solver
 
 from ._blocks import blocks, transformed
@@ -88,11 +89,7 @@ def compress(
         stacks = {
             key: (target, _changed(block, key, target, method)) for key, target in targets.items()
         }
-        used = block.solver if choice["solver"] is None else choice["solver"]
-        if not isinstance(used, Solver):
-            raise ArgumentError(
-                f"solver is an instance such as continua.RK4(steps=8), not {used!r}"
-            )
+        used = checked_solver(block.solver if choice["solver"] is None else choice["solver"])
         block.rebase(stacks, used if choice["steps"] is None else used.with_steps(choice["steps"]))
     return small
 
