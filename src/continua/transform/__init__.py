@@ -1,11 +1,10 @@
 """From a model that contains ODE blocks to another model."""
 
-from ._blocks import blocks, blocks_if_any
+from ._blocks import blocks, blocks_if_any, recipe_of, set_recipe
 from ._compress import compress
 from ._convert import convert
 from ._hyper import fit_hypernetwork
 from ._project import project_gradient
-from ._recipe import recipe_of, set_recipe
 from ._refine import refine
 from ._unroll import unroll
 

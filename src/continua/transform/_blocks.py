@@ -1,6 +1,8 @@
-"""Finding the blocks of a model and changing their coefficients."""
+"""The blocks of a model, their coefficients, and how the model was made."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +10,9 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError
 from continua.block import ODEBlock
 from continua.field import contract
+
+#: the attribute of a model that holds its factory and arguments
+RECIPE = "_continua_recipe"
 
 
 def blocks(model: nn.Module) -> dict[str, ODEBlock]:
@@ -33,3 +38,16 @@ def transformed(matrix: Tensor, stack: Tensor) -> Tensor:
     if stack.device.type == "mps":  # which has no double precision
         return transformed(matrix, stack.cpu()).to(stack.device)
     return contract(matrix.to(stack.device), stack.to(wide)).to(stack.dtype)
+
+
+def recipe_of(model: nn.Module) -> dict[str, Any] | None:
+    """The name and arguments of the factory that made the model, or None if not known."""
+    return getattr(model, RECIPE, None)
+
+
+def set_recipe(model: nn.Module, recipe: dict[str, Any] | None) -> None:
+    """Store how the model was made; copies of the model keep it. None removes it."""
+    if recipe is None:
+        vars(model).pop(RECIPE, None)
+    else:
+        setattr(model, RECIPE, recipe)

@@ -18,9 +18,8 @@ from continua.block import ODEBlock, Plan
 from continua.field import Field, put, tensor, values_at
 from continua.solve import Dynamics, Evaluate, RungeKutta, Stage
 
-from ._blocks import blocks
+from ._blocks import blocks, set_recipe
 from ._convert import Increment
-from ._recipe import set_recipe
 
 #: arguments whose number a tracer does not know
 UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -74,13 +73,12 @@ def _plain(block: ODEBlock) -> nn.Module:
     state, further = _inputs(graph, block.field)
     evaluations = []
     for i, name in enumerate(names):
-        before: tuple[fx.Node, ...] = ()
-        after: tuple[fx.Node, ...] = ()
+        around: tuple[fx.Node, ...] = ()
         if isinstance(block.field, Field):
             depth = plan.depths[i].to(next(block.parameters(), torch.empty(0)).dtype)
             attributes[f"depth{i}"] = depth.clone()
-            before, after = (graph.get_attr(f"depth{i}"),), (state,)
-        evaluations.append(partial(_evaluate, graph, name, before, after, further))
+            around = (graph.get_attr(f"depth{i}"), state)
+        evaluations.append(partial(_evaluate, graph, name, around, further))
     start = fx.Proxy(state, GraphAppendingTracer(graph))
     (end,) = solver.integrate(_Recorded(evaluations), (start,), block.span).final  # type: ignore[arg-type]
     graph.output(end.node)  # type: ignore[attr-defined]
@@ -100,10 +98,10 @@ class _Recorded(Dynamics):
         return self._evaluations
 
 
-def _evaluate(graph: fx.Graph, name: str, before: Any, after: Any, further: Any, z: Any) -> Any:
-    """One evaluation of the field as a node of a graph."""
+def _evaluate(graph: fx.Graph, name: str, around: Any, further: Any, z: Any) -> Any:
+    """One evaluation of the field as a node of a graph, between depth and input if it is given."""
     (state,) = z
-    node = graph.call_module(name, (*before, state.node, *after), further)
+    node = graph.call_module(name, (*around[:1], state.node, *around[1:]), further)
     return (fx.Proxy(node, state.tracer),)
 
 
