@@ -1,7 +1,6 @@
 """Models as files: saved, loaded and exported."""
 
-from ._disk import write_files
 from ._export import Exported, export
-from ._files import build, load, save
+from ._files import build, load, save, write_files
 
 __all__ = ["Exported", "build", "export", "load", "save", "write_files"]

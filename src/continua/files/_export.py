@@ -14,11 +14,11 @@ from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError, ContinuaError, FileError, ModuleError
-from continua.block import ODEBlock
 from continua.field import copied
 from continua.gradient import Backprop
+from continua.transform import blocks_if_any
 
-from ._disk import write_files
+from ._files import write_files
 from ._onnx import Dimensions, compare, import_extra, translate
 
 BATCH: Dimensions = {0: "batch"}
@@ -76,15 +76,20 @@ def export(
         >>> print(ct.export(block, "model.onnx", torch.randn(3, 2)))  # doctest: +SKIP
         model.onnx: 2,292 bytes, ONNX opset 20, relative error 1.4e-07
     """
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
+    ready = _ready(model)
     path = _checked_path(file)
     given = (*inputs, *named.values())
-    _check_inputs(given)
+    if not given:
+        raise ArgumentError(
+            "export needs an example of what the model takes: export(model, file, x)"
+        )
+    for x in given:
+        if not isinstance(x, Tensor):
+            raise ArgumentError(f"the inputs are tensors, not {type(x).__name__}")
     free = _free(dynamic, given)
     if check:
         import_extra("onnxruntime", "to compare the file, export runs it in onnxruntime; ")
-    ready = _called(_ready(model), len(inputs), tuple(named), type(model).__name__)
+    ready = _called(ready, len(inputs), tuple(named), type(model).__name__)
     examples = tuple(_enough(x, dims) for x, dims in zip(given, free, strict=True))
     expected = _outputs(ready, examples)  # the model's errors are clearer than a tracer's
     content, opset = translate(ready, examples, free)
@@ -115,16 +120,6 @@ def _checked_path(file: Any) -> Path:
     return path
 
 
-def _check_inputs(inputs: Sequence[Any]) -> None:
-    if not inputs:
-        raise ArgumentError(
-            "export needs an example of what the model takes: export(model, file, x)"
-        )
-    for x in inputs:
-        if not isinstance(x, Tensor):
-            raise ArgumentError(f"the inputs are tensors, not {type(x).__name__}")
-
-
 def _free(dynamic: Any, inputs: Sequence[Tensor]) -> list[dict[int, str]]:
     """The free dimensions of each input."""
     all_of_one = isinstance(dynamic, Mapping)
@@ -142,6 +137,7 @@ def _free(dynamic: Any, inputs: Sequence[Tensor]) -> list[dict[int, str]]:
     sizes: dict[str, int] = {}
     found = []
     for x, dims in zip(inputs, each, strict=True):
+        widest = max(y.dim() for y in inputs) if all_of_one else x.dim()
         for d, name in dims.items():
             number = isinstance(d, int) and not isinstance(d, bool) and d >= 0
             if not number or not isinstance(name, str) or not name.isidentifier():
@@ -149,36 +145,32 @@ def _free(dynamic: Any, inputs: Sequence[Tensor]) -> list[dict[int, str]]:
                     "dynamic maps dimensions to names, as in {0: 'batch'}, not "
                     f"{{{d!r}: {name!r}}}"
                 )
-        widest = max((y.dim() for y in inputs), default=0) if all_of_one else x.dim()
-        for d, name in dims.items():
             if d >= widest:
                 raise ArgumentError(
                     f"dynamic has {{{d}: {name!r}}}, and an input of shape {list(x.shape)} has no "
                     f"dimension {d}"
                 )
-        own = {d: name for d, name in dims.items() if d < x.dim()}
-        for d, name in own.items():
-            if sizes.setdefault(name, x.shape[d]) != x.shape[d]:
+            if d < x.dim() and sizes.setdefault(name, x.shape[d]) != x.shape[d]:
                 raise ArgumentError(
                     f"{name!r} is {sizes[name]} in one input and {x.shape[d]} in another; give "
                     "them other names in dynamic, or one size"
                 )
-        found.append(own)
+        found.append({d: name for d, name in dims.items() if d < x.dim()})
     return found
 
 
 def _ready(model: nn.Module) -> nn.Module:
     """A copy in evaluation, whose blocks can be written out."""
-    ready = copied(model).eval()
-    for block in ready.modules():
-        if isinstance(block, ODEBlock):
-            if block.solver.schedule(block.span, ()) is None:
-                raise ArgumentError(
-                    f"{block.solver!r} chooses its steps as it goes, which no file can; choose a "
-                    "fixed grid first: continua.compress(model, solver=continua.RK4(steps=8))"
-                )
-            block.gradient = Backprop()  # ONNX has no operators for the others
-    return ready.requires_grad_(False)
+    for block in blocks_if_any(model).values():
+        if block.solver.adaptive:
+            raise ArgumentError(
+                f"{block.solver!r} chooses its steps as it goes, which no file can; choose a "
+                "fixed grid first: continua.compress(model, solver=continua.RK4(steps=8))"
+            )
+    ready = copied(model).eval().requires_grad_(False)
+    for block in blocks_if_any(ready).values():
+        block.gradient = Backprop()  # ONNX has no operators for the others
+    return ready
 
 
 def _called(model: nn.Module, count: int, named: Sequence[str], name: str) -> nn.Module:
@@ -187,9 +179,8 @@ def _called(model: nn.Module, count: int, named: Sequence[str], name: str) -> nn
     own = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     names = [own[i] if i < len(own) else f"input_{i}" for i in range(count)]
     graph = fx.Graph()
-    positional = tuple(graph.placeholder(n) for n in names)
-    keywords: dict[str, Any] = {n: graph.placeholder(n) for n in named}
-    graph.output(graph.call_module("model", positional, keywords))
+    positional = tuple(map(graph.placeholder, names))
+    graph.output(graph.call_module("model", positional, {n: graph.placeholder(n) for n in named}))
     return fx.GraphModule({"model": model}, graph, class_name=name).eval()
 
 

@@ -12,12 +12,13 @@ from typing import Any
 from torch import nn
 
 from continua._errors import ArgumentError
-from continua._values import from_config
+from continua._values import Value, from_config
 from continua.basis import Basis
 from continua.gradient import Gradient
 from continua.solve import Solver
 
 Factory = Callable[..., nn.Module]
+KINDS: dict[str, type[Value]] = {"$basis": Basis, "$solver": Solver, "$gradient": Gradient}
 
 
 def describe(factory: Factory, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -35,20 +36,16 @@ def describe(factory: Factory, arguments: dict[str, Any]) -> dict[str, Any]:
         signature.bind(**arguments)
     except TypeError as error:
         raise ArgumentError(f"{name} cannot be called so: {error}") from None
-    return {
-        "name": name,
-        "arguments": {**_defaults(signature), **encode(arguments, name)},
-    }
+    return {"name": name, "arguments": _defaults(signature) | encode(arguments, name)}
 
 
 def _defaults(signature: inspect.Signature) -> dict[str, Any]:
     """The defaults that JSON can hold, so that a file means the same when a default changes."""
     encoded = {}
-    for parameter in signature.parameters.values():
-        by_name = parameter.kind is not parameter.POSITIONAL_ONLY
-        if by_name and parameter.default is not parameter.empty:
+    for name, p in signature.parameters.items():
+        if p.kind is not p.POSITIONAL_ONLY and p.default is not p.empty:
             with contextlib.suppress(ArgumentError):
-                encoded[parameter.name] = encode(parameter.default, parameter.name)
+                encoded[name] = encode(p.default, name)
     return encoded
 
 
@@ -65,7 +62,10 @@ def import_factory(name: str) -> Factory:
             "of PYTHONPATH"
         ) from error
     # A file must not be able to call just any function of the installed packages.
-    made = found if inspect.isclass(found) else _return_annotation(found)
+    made = found if inspect.isclass(found) else None
+    if made is None:
+        with contextlib.suppress(Exception):
+            made = typing.get_type_hints(found).get("return")
     if not (inspect.isclass(made) and issubclass(made, nn.Module)):
         raise ArgumentError(
             f"the factory {name!r} is neither an nn.Module class nor a function annotated to "
@@ -74,21 +74,11 @@ def import_factory(name: str) -> Factory:
     return found  # type: ignore[no-any-return]
 
 
-def _return_annotation(function: Any) -> Any:
-    try:
-        return typing.get_type_hints(function).get("return")
-    except Exception:
-        return None
-
-
 def encode(value: Any, where: str) -> Any:
     """An argument as a value that JSON can hold."""
-    if isinstance(value, Basis):
-        return {"$basis": value.config()}
-    if isinstance(value, Solver):
-        return {"$solver": value.config()}
-    if isinstance(value, Gradient):
-        return {"$gradient": value.config()}
+    for mark, kind in KINDS.items():
+        if isinstance(value, kind):
+            return {mark: value.config()}
     if isinstance(value, Mapping):
         if any(not isinstance(key, str) or key.startswith("$") for key in value):
             raise ArgumentError(f"the arguments of {where} have a key that JSON cannot hold")
@@ -106,12 +96,9 @@ def encode(value: Any, where: str) -> Any:
 def decode(value: Any) -> Any:
     """The inverse of `encode`."""
     if isinstance(value, Mapping):
-        if "$basis" in value:
-            return from_config(Basis, value["$basis"])
-        if "$solver" in value:
-            return from_config(Solver, value["$solver"])
-        if "$gradient" in value:
-            return from_config(Gradient, value["$gradient"])
+        for mark, kind in KINDS.items():
+            if mark in value:
+                return from_config(kind, value[mark])
         return {key: decode(item) for key, item in value.items()}
     if isinstance(value, list):
         return [decode(item) for item in value]

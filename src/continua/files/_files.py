@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
@@ -20,11 +23,12 @@ from continua.block import ODEBlock
 from continua.field import listed, tensor
 from continua.gradient import Gradient
 from continua.solve import Solver
-from continua.transform import Choice, Elastic, blocks, recipe_of, set_recipe
+from continua.transform import Choice, Elastic, blocks_if_any, recipe_of, set_recipe
 
-from ._disk import CONFIG, FORMAT, WEIGHTS, read_config, read_tensors, write_files
 from ._elastic import at_size, elastic_config, elastic_from_config
 from ._factory import Factory, decode, describe, import_factory
+
+FORMAT, WEIGHTS, CONFIG = 1, "model.safetensors", "config.json"
 
 
 def build(factory: Factory, /, **arguments: Any) -> nn.Module:
@@ -78,7 +82,7 @@ def save(
     config = {
         "format": FORMAT,
         "factory": recipe,
-        "blocks": {name: _block_config(block) for name, block in _blocks(plain).items()},
+        "blocks": {name: _block_config(block) for name, block in blocks_if_any(plain).items()},
         "weights": {"bytes": len(weights), "sha256": hashlib.sha256(weights).hexdigest()},
     }
     if isinstance(model, Elastic):
@@ -86,9 +90,8 @@ def save(
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_files(
-            folder, {WEIGHTS: weights, CONFIG: (json.dumps(config, indent=1) + "\n").encode()}
-        )
+        written = (json.dumps(config, indent=1) + "\n").encode()
+        write_files(folder, {WEIGHTS: weights, CONFIG: written})
     except OSError as error:
         raise FileError(f"cannot write to {folder}: {error.strerror or error}") from error
     return folder
@@ -110,8 +113,8 @@ def load(
         size: of an `Elastic`, as a plain model; None for what was saved.
     """
     folder = Path(folder)
-    config = read_config(folder / CONFIG)
-    tensors = read_tensors(folder / WEIGHTS, config)
+    config = _read_config(folder / CONFIG)
+    tensors = _read_tensors(folder / WEIGHTS, config)
     try:
         factory = import_factory(config["factory"]["name"])
         arguments = decode(config["factory"]["arguments"])
@@ -135,16 +138,6 @@ def load(
     return model.to(device).eval()
 
 
-# -- the blocks --------------------------------------------------------------------------------
-
-
-def _blocks(model: nn.Module) -> dict[str, ODEBlock]:
-    try:
-        return blocks(model)
-    except ArgumentError:
-        return {}
-
-
 def _block_config(block: ODEBlock) -> dict[str, Any]:
     return {
         "solver": block.solver.config(),
@@ -156,7 +149,7 @@ def _block_config(block: ODEBlock) -> dict[str, Any]:
 
 def _match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> None:
     """Give the blocks of a fresh model the bases and solvers that the file names."""
-    found = _blocks(model)
+    found = blocks_if_any(model)
     if found.keys() != configs.keys():
         raise FileError(
             f"{path} describes the blocks {listed(configs)}, but its factory makes {listed(found)}"
@@ -173,19 +166,10 @@ def _match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> N
             raise FileError(
                 f"{path}, block {name!r}: tensors or span differ from what the factory makes"
             )
-        stacks = {
-            key: (basis, tensor(block.field, key).new_zeros(basis.size, *_shape(block, key)))
-            for key, basis in bases.items()
-        }
+        old = {key: tensor(block.field, key) for key in bases}
+        stacks = {k: (b, old[k].new_zeros(b.size, *old[k].shape[1:])) for k, b in bases.items()}
         block.rebase(stacks, solver)
         block.gradient = gradient
-
-
-def _shape(block: ODEBlock, name: str) -> tuple[int, ...]:
-    return tuple(tensor(block.field, name).shape[1:])
-
-
-# -- the tensors -------------------------------------------------------------------------------
 
 
 def _unique_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -196,18 +180,16 @@ def _unique_tensors(model: nn.Module) -> dict[str, Tensor]:
         if not isinstance(value, Tensor):
             raise ArgumentError(f"the entry {name!r} of the model's state is not a tensor")
         key = (value.data_ptr(), value.shape)
-        if value.numel() and key in seen:
-            continue
+        if not value.numel() or key not in seen:
+            tensors[name] = value.detach().cpu().contiguous()
         seen.add(key)
-        tensors[name] = value.detach().cpu().contiguous()
     return tensors
 
 
 def _fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     expected = _unique_tensors(model)
-    missing = expected.keys() - tensors.keys()
-    unknown = tensors.keys() - expected.keys()
-    if missing or unknown:
+    if tensors.keys() != expected.keys():
+        missing, unknown = expected.keys() - tensors.keys(), tensors.keys() - expected.keys()
         what = f"lacks {listed(sorted(missing))}" if missing else f"has {listed(sorted(unknown))}"
         raise FileError(f"{path} {what}, unlike the model that its config describes")
     own = model.state_dict(keep_vars=True)
@@ -218,3 +200,70 @@ def _fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
                 f"the model needs {list(expected[name].shape)}"
             )
         own[name].data = value.to(own[name].device)
+
+
+# -- the files: written completely or not at all, checked when read
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write all files under temporary names, then rename them."""
+    temporary: list[tuple[str, Path]] = []
+    try:
+        for name, content in files.items():
+            handle, path = tempfile.mkstemp(dir=folder, prefix=f".{name}-")
+            temporary.append((path, folder / name))
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(path, 0o644)
+        for path, place in temporary:
+            os.replace(path, place)
+    finally:
+        for path, _ in temporary:
+            Path(path).unlink(missing_ok=True)
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """The content of `config.json`."""
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise FileError(
+            f"{path} does not exist; a saved model has {CONFIG} and {WEIGHTS}"
+        ) from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise FileError(f"{path} cannot be read: {error}") from error
+    version = config.get("format") if isinstance(config, dict) else None
+    if not isinstance(version, int):
+        raise FileError(f"{path} is not the config of a continua model: it has no format number")
+    if version > FORMAT:
+        raise FileError(
+            f"{path} has format {version}, newer than {FORMAT}, the newest this continua reads; "
+            "upgrade continua"
+        )
+    return config  # type: ignore[no-any-return]
+
+
+def _read_tensors(path: Path, config: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of `model.safetensors`, checked against the size and hash in the config."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise FileError(f"{path} does not exist, though {CONFIG} beside it does") from None
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error}") from error
+    expected = config.get("weights")
+    if not isinstance(expected, dict) or not isinstance(expected.get("bytes"), int):
+        raise FileError(f"{path.parent / CONFIG} does not say what {WEIGHTS} holds: it was changed")
+    if len(content) != expected.get("bytes"):
+        raise FileError(
+            f"{path} has {len(content):,} bytes where {CONFIG} says "
+            f"{expected['bytes']:,}: it was cut or belongs to another model"
+        )
+    if hashlib.sha256(content).hexdigest() != expected.get("sha256"):
+        raise FileError(f"{path} does not have the checksum in {CONFIG}: it was changed or damaged")
+    try:
+        return load_tensors(content)
+    except SafetensorError as error:
+        raise FileError(f"{path} is not a safetensors file: {error}") from error

@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -36,26 +37,18 @@ def import_extra(name: str, why: str) -> Any:
 def translate(
     model: nn.Module, inputs: Sequence[Tensor], free: Sequence[Dimensions]
 ) -> tuple[bytes, int]:
-    """The content of an ONNX file that computes what the model computes, and its opset.
-
-    Args:
-        model: takes tensors and returns tensors.
-        inputs: an example.
-        free: the dimensions of each input whose size is free, with their names.
-    """
+    """The content of an ONNX file that computes what the model computes, and its opset."""
     import_extra("onnxscript", "ONNX needs more packages; ")
     kind = type(model).__name__
     known = {name: torch.export.Dim(name) for dims in free for name in dims.values()}
     shapes = tuple({d: known[name] for d, name in dims.items()} for dims in free)
     given = tuple(x.clone() for x in inputs)
+    export = partial(torch.onnx.export, dynamo=True, dynamic_shapes=shapes, verbose=False)
     try:
         with _tracing, torch.no_grad(), _quiet():
-            program = torch.onnx.export(
-                model, given, dynamo=True, dynamic_shapes=shapes, verbose=False
-            )
+            program = export(model, given)
     except Exception as error:
-        reason = _reason(error)
-        hint = ""
+        reason, hint = _reason(error), ""
         if "onstraint" in reason or any(repr(name) in reason for name in known):
             hint = f"; if {', '.join(known)} cannot be free in it, give dynamic={{}}"
         raise ModuleError(f"{kind} cannot be written as ONNX: {reason}{hint}") from error

@@ -8,23 +8,7 @@ from ._memory import MemoryReport, MemoryUse, memory, readable_bytes
 from ._sweep import Front, Variant, sweep
 
 __all__ = [
-    "Comparison",
-    "Evaluations",
-    "Front",
-    "FunctionalGradient",
-    "GradientError",
-    "GradientReport",
-    "MemoryReport",
-    "MemoryUse",
-    "Size",
-    "TensorChange",
-    "Variant",
-    "compare",
-    "count_evaluations",
-    "functional_gradient",
-    "gradcheck",
-    "memory",
-    "readable_bytes",
-    "size",
-    "sweep",
-]
+    "compare", "count_evaluations", "functional_gradient", "gradcheck", "memory", "size", "sweep",
+    "Comparison", "Evaluations", "Front", "FunctionalGradient", "GradientError", "GradientReport",
+    "MemoryReport", "MemoryUse", "Size", "TensorChange", "Variant", "readable_bytes",
+]  # fmt: skip

@@ -66,10 +66,8 @@ class Comparison:
             shown = ["-" if value is None else f"{value:,}" for value in (a, b)]
             rows.append((label, *shown, f"{b / a:.3f}" if a and b is not None else "-"))
         changes = [("tensor", "source", "target", "relative L2 error")]
-        changes += [
-            (change.name, repr(change.source), repr(change.target), f"{change.error:.3e}")
-            for change in self.tensors
-        ]
+        for c in self.tensors:
+            changes.append((c.name, repr(c.source), repr(c.target), f"{c.error:.3e}"))
         return table(rows) + "\n\n" + table(changes)
 
 
@@ -155,11 +153,9 @@ def relative_error(source: Basis, old: Tensor, target: Basis, new: Tensor) -> fl
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
     """Columns padded to equal width: the first to the left, the others to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        cells = [first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from continua._errors import ArgumentError
-from continua.block import ODEBlock
 from continua.solve import Stats
+from continua.transform import blocks_if_any
 
 
 class Evaluations:
@@ -68,10 +67,8 @@ def count_evaluations(model: nn.Module) -> Iterator[Evaluations]:
         >>> count.forward, count.backward
         (12, 12)
     """
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
     count = Evaluations()
-    found = [m for m in model.modules() if isinstance(m, ODEBlock)]
+    found = blocks_if_any(model).values()
     for block in found:
         block.recorders.append(count.add)
     try:

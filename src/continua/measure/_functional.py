@@ -84,7 +84,6 @@ def functional_gradient(
                 if solution.cost is not None:
                     total = total + solution.cost.sum()
                 z, at = solution.final, depth
-            z.retain_grad()
             states[depth] = z
         value = loss(z) + total
         if value.numel() != 1:
@@ -97,7 +96,5 @@ def functional_gradient(
             along = torch.zeros_like(z) if a is None else a
             for name, gradient in block.weight_vjp(depth, z, along, control=x).items():
                 found.setdefault(name, []).extend([gradient] * depths.count(depth))
-    return FunctionalGradient(
-        torch.tensor(depths, dtype=torch.float64, device="cpu"),
-        {name: torch.stack(values) for name, values in found.items()},
-    )
+    s = torch.tensor(depths, dtype=torch.float64, device="cpu")
+    return FunctionalGradient(s, {name: torch.stack(values) for name, values in found.items()})

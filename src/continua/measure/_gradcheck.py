@@ -12,12 +12,15 @@ from torch import Tensor
 from continua._errors import ArgumentError
 from continua.block import ODEBlock
 from continua.field import copied
-from continua.gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible
+from continua.gradient import Backprop, Gradient
 from continua.solve import Pair, Solver
 
 from ._compare import table
+from ._memory import METHODS
 from ._saved import SavedTensors
 
+Loss = Callable[[Tensor], Tensor]
+HEAD = ("gradient", "vs differences", "vs backprop", "forward", "backward", "ms", "kB saved")
 NOTE = (
     "Differences are good to about 1e-8, but not across kinks, such as those of ReLU.\n"
     "The adjoint is as near to Backprop as the steps are fine, the others as rounding lets them."
@@ -58,41 +61,21 @@ class GradientReport:
     rows: tuple[GradientError, ...]
 
     def __str__(self) -> str:
-        head = (
-            "gradient",
-            "vs differences",
-            "vs backprop",
-            "forward",
-            "backward",
-            "ms",
-            "kB saved",
-        )
-        rows = [head]
+        rows: list[tuple[str, ...]] = [HEAD]
         notes = []
         for row in self.rows:
-            name = repr(row.gradient)
             if row.refusal is not None:
-                notes.append(f"{name}: {row.refusal}")
+                notes.append(f"{row.gradient!r}: {row.refusal}")
                 continue
-            rows.append(
-                (
-                    name,
-                    f"{row.difference:.1e}",
-                    f"{row.backprop:.1e}",
-                    str(row.forward),
-                    "-" if row.backward is None else str(row.backward),
-                    f"{1e3 * row.seconds:.1f}",
-                    f"{row.saved / 1e3:.1f}",
-                )
-            )
+            errors = (f"{row.difference:.1e}", f"{row.backprop:.1e}")
+            counts = (str(row.forward), "-" if row.backward is None else str(row.backward))
+            costs = (f"{1e3 * row.seconds:.1f}", f"{row.saved / 1e3:.1f}")
+            rows.append((repr(row.gradient), *errors, *counts, *costs))
         return "\n".join([repr(self.solver), table(rows), *notes, NOTE])
 
 
 def gradcheck(
-    block: ODEBlock,
-    x: Tensor,
-    loss: Callable[[Tensor], Tensor] | None = None,
-    directions: int = 3,
+    block: ODEBlock, x: Tensor, loss: Loss | None = None, directions: int = 3
 ) -> GradientReport:
     """Check every gradient method on a block of one's own.
 
@@ -117,64 +100,41 @@ def gradcheck(
         raise ArgumentError(f"gradcheck takes an ODEBlock, not {type(block).__name__}")
     double = copied(block).double()
     z = x.detach().double()
-    measure = _mean_square if loss is None else loss
-    methods: list[Gradient] = [
-        Backprop(),
-        Checkpoint(),
-        Checkpoint("sqrt"),
-        Adjoint(),
-        Adjoint("backsolve"),
-        Reversible(),
-    ]
-    truth = _Differences(double, z, measure, directions)
+    measure = (lambda z: z.square().mean()) if loss is None else loss
+    truth = _differences(double, z, measure, directions)
     rows: list[GradientError] = []
     reference: list[Tensor] | None = None
-    for method in methods:
+    for method in METHODS:
         trial = copied(double)
         trial.gradient = method
         try:
             _measured(copied(trial), z, measure)  # what is first pays for what all use
             found, row = _measured(trial, z, measure)
-        except ArgumentError as error:
-            rows.append(GradientError(method, refusal=str(error)))
+        except ArgumentError as refused:
+            rows.append(GradientError(method, refusal=str(refused)))
             continue
-        reference = found if reference is None else reference
-        rows.append(
-            replace(row, difference=truth.error(found), backprop=_distance(found, reference))
-        )
+        reference = reference or found
+        error, distance = _error(found, truth), _distance(found, reference)
+        rows.append(replace(row, difference=error, backprop=distance))
     return GradientReport(block.solver, tuple(rows))
-
-
-def _mean_square(z: Tensor) -> Tensor:
-    return z.square().mean()
 
 
 def _inputs(block: ODEBlock, x: Tensor) -> list[Tensor]:
     return [x, *(p for p in block.parameters() if p.requires_grad)]
 
 
-def _measured(
-    block: ODEBlock, x: Tensor, loss: Callable[[Tensor], Tensor]
-) -> tuple[list[Tensor], GradientError]:
+def _measured(block: ODEBlock, x: Tensor, loss: Loss) -> tuple[list[Tensor], GradientError]:
     x = x.clone().requires_grad_()
     started = time.perf_counter()
     with SavedTensors([x, *block.parameters(), *block.buffers()]) as kept:
         solution = block.solve(x)
         value = loss(solution.final)
-    saved = kept.bytes
-    gradients = torch.autograd.grad(value, _inputs(block, x), allow_unused=True)
+    saved, inputs, stats = kept.bytes, _inputs(block, x), solution.stats
+    found = torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
     seconds = time.perf_counter() - started
-    found = [
-        torch.zeros_like(t) if g is None else g
-        for g, t in zip(gradients, _inputs(block, x), strict=True)
-    ]
-    backward = solution.stats.backward
-    return found, GradientError(
-        block.gradient,
-        forward=solution.stats.evaluations,
-        backward=None if backward is None else backward.evaluations,
-        seconds=seconds,
-        saved=saved,
+    backward = None if stats.backward is None else stats.backward.evaluations
+    return list(found), GradientError(
+        block.gradient, forward=stats.evaluations, backward=backward, seconds=seconds, saved=saved
     )
 
 
@@ -184,42 +144,38 @@ def _distance(a: list[Tensor], b: list[Tensor]) -> float:
     return float(difference / scale) if scale > 0 else float(difference)
 
 
-class _Differences:
-    """Central differences of the loss along random directions."""
-
-    def __init__(
-        self, block: ODEBlock, x: Tensor, loss: Callable[[Tensor], Tensor], directions: int
-    ):
-        fine = copied(block)
-        fine.gradient = Backprop()
-        if isinstance(fine.solver, Pair) and fine.solver.adaptive:
-            # A solve that chooses its steps by loose tolerances is not smooth enough to difference.
-            fine.solver = type(fine.solver)(rtol=1e-11, atol=1e-11)
-        generator = torch.Generator().manual_seed(0)
-        inputs = _inputs(fine, x)
-        self.directions = [
-            [torch.randn(t.shape, generator=generator, dtype=t.dtype).to(t.device) for t in inputs]
-            for _ in range(directions)
+def _differences(
+    block: ODEBlock, x: Tensor, loss: Loss, directions: int
+) -> list[tuple[list[Tensor], float]]:
+    """Random directions, and central differences of the loss along each."""
+    fine = copied(block)
+    fine.gradient = Backprop()
+    if isinstance(fine.solver, Pair) and fine.solver.adaptive:
+        # A solve that chooses its steps by loose tolerances is not smooth enough to difference.
+        fine.solver = type(fine.solver)(rtol=1e-11, atol=1e-11)
+    generator = torch.Generator().manual_seed(0)
+    inputs, step = _inputs(fine, x), 1e-5
+    found = []
+    for _ in range(directions):
+        along = [
+            torch.randn(t.shape, generator=generator, dtype=t.dtype).to(t.device) for t in inputs
         ]
-        self.values = []
-        step = 1e-5
-        for direction in self.directions:
-            ends = []
-            for sign in (1.0, -1.0):
-                moved = copied(fine)
-                with torch.no_grad():
-                    shifted = [
-                        t.add_(d, alpha=sign * step)
-                        for t, d in zip(_inputs(moved, x.clone()), direction, strict=True)
-                    ]
-                    ends.append(loss(moved(shifted[0])))
-            self.values.append(float(ends[0] - ends[1]) / (2 * step))
+        ends = []
+        for sign in (1.0, -1.0):
+            moved = copied(fine)
+            shifted = _inputs(moved, x.clone())
+            with torch.no_grad():
+                for t, d in zip(shifted, along, strict=True):
+                    t.add_(d, alpha=sign * step)
+                ends.append(loss(moved(shifted[0])))
+        found.append((along, float(ends[0] - ends[1]) / (2 * step)))
+    return found
 
-    def error(self, gradients: list[Tensor]) -> float:
-        """The largest error of the directional derivatives, relative to the largest of them."""
-        slopes = [
-            float(sum((g * d).sum() for g, d in zip(gradients, direction, strict=True)))
-            for direction in self.directions
-        ]
-        scale = max(abs(v) for v in self.values) or 1.0
-        return max(abs(a - b) for a, b in zip(slopes, self.values, strict=True)) / scale
+
+def _error(gradients: list[Tensor], truth: list[tuple[list[Tensor], float]]) -> float:
+    """The largest error of the directional derivatives, relative to the largest of them."""
+    errors = [
+        abs(float(sum((g * d).sum() for g, d in zip(gradients, along, strict=True))) - value)
+        for along, value in truth
+    ]
+    return max(errors) / (max(abs(value) for _, value in truth) or 1.0)

@@ -13,9 +13,9 @@ from torch.optim import Adam, Optimizer
 from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError, ShapeError, SolveError
-from continua.block import ODEBlock
 from continua.field import copied
 from continua.gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible
+from continua.transform import blocks_if_any
 
 from ._compare import table
 from ._process import Loss, process_peak, scalar
@@ -23,13 +23,9 @@ from ._saved import LiveTensors, SavedTensors, storages
 
 #: the gradients that are measured unless others are named
 METHODS: tuple[Gradient, ...] = (
-    Backprop(),
-    Checkpoint(),
-    Checkpoint("sqrt"),
-    Adjoint(),
-    Adjoint("backsolve"),
-    Reversible(),
-)
+    Backprop(), Checkpoint(), Checkpoint("sqrt"), Adjoint(), Adjoint("backsolve"), Reversible(),
+)  # fmt: skip
+Optimizers = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
 @dataclass(frozen=True)
@@ -88,19 +84,16 @@ class MemoryReport:
             "gradients": self.gradients,
             f"{self.optimizer_name} state": self.optimizer,
         }
-        confirmed = any(row.process is not None for row in self.rows)
-        cells: list[tuple[str, ...]] = [("gradient", "saved", "held", "peak", "process peak")]
-        notes = []
-        for row in self.rows:
-            if row.refusal is not None:
-                cells.append((row.name, *"----"))
-                notes.append(f"{row.name}: {row.refusal}")
-                continue
-            measured = (row.saved, row.held, row.peak, row.process)
-            cells.append((row.name, *("-" if n is None else readable_bytes(n) for n in measured)))
-        if not confirmed:
-            cells = [cell[:-1] for cell in cells]
         first = ", ".join(f"{k} {readable_bytes(v)}" for k, v in fixed.items() if v is not None)
+        cells: list[tuple[str, ...]] = [("gradient", "saved", "held", "peak", "process peak")]
+        for row in self.rows:
+            measured: Iterable[int | None] = (row.saved, row.held, row.peak, row.process)
+            if row.refusal is not None:
+                measured = (None,) * 4
+            cells.append((row.name, *("-" if n is None else readable_bytes(n) for n in measured)))
+        if all(row.process is None for row in self.rows):
+            cells = [cell[:-1] for cell in cells]
+        notes = [f"{row.name}: {row.refusal}" for row in self.rows if row.refusal is not None]
         return "\n".join([first, table(cells), *notes])
 
 
@@ -109,7 +102,7 @@ def memory(
     *inputs: Any,
     loss: Loss | None = None,
     methods: Sequence[Gradient] | None = None,
-    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = Adam,
+    optimizer: Optimizers = Adam,
     confirm: bool = False,
 ) -> MemoryReport:
     """Measure the memory of a training step, for every gradient method.
@@ -143,8 +136,7 @@ def memory(
         >>> {row.name: row.saved for row in report.rows}["Backprop()"]  # 10 states, but for x
         1960
     """
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
+    own = [block.gradient for block in blocks_if_any(model).values()]
     if not inputs:
         raise ArgumentError("no input: give what the model is called with, as in memory(model, x)")
     source = copied(model)
@@ -152,11 +144,14 @@ def memory(
     rows: list[MemoryUse] = []
     gradients = state = None
     name = getattr(optimizer, "__name__", "optimizer")
-    for method in _methods(source, methods):
+    for method in _methods(own, methods):
         trial = _with(source, method)
-        given = pytree.tree_map_only(Tensor, _fresh, inputs)
+        given = pytree.tree_map_only(
+            Tensor, lambda x: x.detach().clone().requires_grad_(x.requires_grad), inputs
+        )
         try:
-            with _same_noise(trial):
+            # Every method draws the same random numbers, and whoever comes after their own.
+            with torch.random.fork_rng({p.device for p in trial.parameters() if p.is_cuda}):
                 measured = _measured(trial, given, loss)
         except _RefusedError as refused:
             rows.append(MemoryUse(method, refusal=str(refused)))
@@ -167,14 +162,9 @@ def memory(
             name, state = _optimizer_state(trial, optimizer)
         process = process_peak(_with(source, method), given, loss) if confirm else None
         rows.append(MemoryUse(method, *measured, process))
-    return MemoryReport(
-        parameters=sum(storages(source.parameters()).values()),
-        buffers=sum(storages(source.buffers()).values()),
-        gradients=gradients,
-        optimizer=state,
-        optimizer_name=name,
-        rows=tuple(rows),
-    )
+    parameters = sum(storages(source.parameters()).values())
+    buffers = sum(storages(source.buffers()).values())
+    return MemoryReport(parameters, buffers, gradients, state, name, tuple(rows))
 
 
 def readable_bytes(count: int) -> str:
@@ -192,12 +182,10 @@ def readable_bytes(count: int) -> str:
     return f"{count} B"
 
 
-# -- one row -----------------------------------------------------------------------------------
-
-
-def _methods(model: nn.Module, methods: Sequence[Gradient] | None) -> list[Gradient | None]:
+def _methods(
+    own: Sequence[Gradient], methods: Sequence[Gradient] | None
+) -> Iterable[Gradient | None]:
     """The rows: None stands for the model as it is."""
-    own = [m.gradient for m in model.modules() if isinstance(m, ODEBlock)]
     for method in methods or ():
         if not isinstance(method, Gradient):
             raise ArgumentError(
@@ -206,23 +194,16 @@ def _methods(model: nn.Module, methods: Sequence[Gradient] | None) -> list[Gradi
     if not own:
         return [None]
     if methods is not None:
-        return list(dict.fromkeys(methods))
-    if len(set(own)) > 1:
-        return [*METHODS, None]
-    return list(dict.fromkeys([*METHODS, *own]))
+        return dict.fromkeys(methods)
+    return dict.fromkeys([*METHODS, *own]) if len(set(own)) == 1 else [*METHODS, None]
 
 
 def _with(model: nn.Module, method: Gradient | None) -> nn.Module:
     """A copy whose blocks have this gradient."""
     trial = copied(model)
-    for module in trial.modules():
-        if isinstance(module, ODEBlock) and method is not None:
-            module.gradient = method
+    for block in blocks_if_any(trial).values():
+        block.gradient = method or block.gradient
     return trial
-
-
-def _fresh(x: Tensor) -> Tensor:
-    return x.detach().clone().requires_grad_(x.requires_grad)
 
 
 class _RefusedError(Exception):
@@ -261,17 +242,7 @@ def _measured(model: nn.Module, inputs: tuple[Any, ...], loss: Loss | None) -> t
     return saved, held, live.peak
 
 
-@contextmanager
-def _same_noise(model: nn.Module) -> Iterator[None]:
-    """Every method draws the same random numbers, and whoever comes after draws their own."""
-    devices = {p.device for p in model.parameters() if p.is_cuda}
-    with torch.random.fork_rng(list(devices)):
-        yield
-
-
-def _optimizer_state(
-    model: nn.Module, optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
-) -> tuple[str, int]:
+def _optimizer_state(model: nn.Module, optimizer: Optimizers) -> tuple[str, int]:
     """The kind of an optimizer and the bytes it keeps after one step."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     name = getattr(optimizer, "__name__", "optimizer")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import importlib
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,8 @@ def process_peak(model: nn.Module, inputs: Sequence[Any], loss: Loss | None) -> 
     """By how much one forward and backward raises the peak of a fresh process, in bytes.
 
     A child of its own, since a peak cannot be taken back, and one that starts from files, since a
-    fork begins with the memory of its parent. On a GPU the peak is that of its allocator.
-
-    Args:
-        model: as `save` takes it; gradient methods of its blocks, training mode and frozen
-            parameters go with it.
-        inputs: tensors.
-        loss: None for the sum of the output.
+    fork begins with the memory of its parent. On a GPU the peak is that of its allocator. Gradient
+    methods of blocks, training mode and frozen parameters go with the model.
     """
     given = [x for x in inputs if isinstance(x, Tensor)]
     if len(given) < len(inputs):
@@ -85,13 +81,9 @@ def process_peak(model: nn.Module, inputs: Sequence[Any], loss: Loss | None) -> 
             raise ArgumentError(f"confirm=True hands the model on as files: {error}") from error
         save_file({str(i): x.detach().contiguous() for i, x in enumerate(given)}, folder / INPUTS)
         (folder / REQUEST).write_text(json.dumps(request))
-        done = subprocess.run(
-            [sys.executable, "-c", START, str(folder)],
-            env=os.environ | CAREFUL | {"PYTHONPATH": paths},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [sys.executable, "-c", START, place]
+        env = os.environ | CAREFUL | {"PYTHONPATH": paths}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["it said nothing"]
         raise ContinuaError(
@@ -112,29 +104,22 @@ def _name(loss: Loss) -> str:
     return f"{module}:{name}"
 
 
-# -- in the child ------------------------------------------------------------------------------
-
-
 def answer(folder: str) -> None:
-    """Read the request in a folder, and write the bytes to standard output."""
+    """In the child: read the request in a folder, and write the bytes to standard output."""
     torch.set_num_threads(1)
     request = json.loads((Path(folder) / REQUEST).read_text())
-    model = load(Path(folder) / MODEL, request["device"])
+    device = request["device"]
+    model = load(Path(folder) / MODEL, device)
     for name, module in model.named_modules():
         module.training = name in request["training"]
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name not in request["frozen"])
-    found = load_file(Path(folder) / INPUTS, request["device"])
-    inputs = [
-        found[str(i)].requires_grad_(wanted) for i, wanted in enumerate(request["differentiated"])
-    ]
-    loss = None
-    if request["loss"] is not None:
-        module_name, _, name = request["loss"].partition(":")
-        loss = getattr(importlib.import_module(module_name), name)
-    _run(model, inputs, loss)  # whatever is loaded on first use
-    rise = _gpu_rise if request["device"].startswith("cuda") else _rise
-    sys.stdout.write("\n" + str(rise(lambda: _run(model, inputs, loss))))
+    found = load_file(Path(folder) / INPUTS, device)
+    inputs = [found[str(i)].requires_grad_(d) for i, d in enumerate(request["differentiated"])]
+    loss = request["loss"] and pkgutil.resolve_name(request["loss"])
+    run = partial(_run, model, inputs, loss)
+    run()  # whatever is loaded on first use
+    sys.stdout.write("\n" + str(_gpu_rise(run) if device.startswith("cuda") else _rise(run)))
 
 
 def _run(model: nn.Module, inputs: list[Tensor], loss: Loss | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Self
 
@@ -18,16 +18,15 @@ class SavedTensors(saved_tensors_hooks):
     """Counts what autograd keeps for a backward pass of what runs inside.
 
     Views share the storage they are of, which counts once and whole. What autograd has let go
-    of again, the graph of a rejected step for instance, does not count.
-
-    Args:
-        held: tensors that are there anyway, such as parameters and inputs, and do not count.
+    of again, the graph of a rejected step for instance, does not count, nor do the tensors that
+    are held anyway, such as parameters and inputs.
     """
 
     def __init__(self, held: Iterable[Tensor]):
         self._held = storages(held)
-        self._kept: dict[int, tuple[int, int]] = {}  # how often, and bytes
-        super().__init__(self._pack, _unpack)
+        # Storage and bytes of each tensor in the graph, for as long as it is there.
+        self._kept: dict[int, tuple[int, int]] = {}
+        super().__init__(self._pack, lambda t: t)
 
     def __enter__(self) -> Self:  # type: ignore[override]
         super().__enter__()
@@ -36,52 +35,22 @@ class SavedTensors(saved_tensors_hooks):
     @property
     def bytes(self) -> int:
         """What is kept now."""
-        return sum(size for _, size in self._kept.values())
+        return sum(dict(self._kept.values()).values())
 
-    def _pack(self, t: Tensor) -> _Saved:
-        (key, size), *_ = storages([t]).items() or [(0, 0)]
-        if key in self._held:
-            return _Saved(t, None)
-        self._kept[key] = (self._kept.get(key, (0, 0))[0] + 1, size)
-        return _Saved(t, partial(self._drop, key))
-
-    def _drop(self, key: int) -> None:
-        times, size = self._kept.pop(key)
-        if times > 1:
-            self._kept[key] = (times - 1, size)
-
-
-class _Saved:
-    """A tensor in the graph, which tells when the graph lets go of it.
-
-    Cut from the graph itself: an operator that saves its own result would keep itself alive.
-    """
-
-    __slots__ = ("_end", "tensor")
-
-    def __init__(self, t: Tensor, end: partial[None] | None):
-        self.tensor, self._end = t.detach(), end
-
-    def __del__(self) -> None:
-        if self._end is not None:
-            self._end()
-
-
-def _unpack(saved: _Saved) -> Tensor:
-    return saved.tensor
+    def _pack(self, t: Tensor) -> Tensor:
+        cut = t.detach()  # an operator that saves its own result would keep itself alive
+        for key, size in storages([t]).items():
+            if key not in self._held:
+                self._kept[id(cut)] = (key, size)
+                weakref.finalize(cut, self._kept.pop, id(cut))
+        return cut
 
 
 class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows the bytes of all tensors that are made inside, gradients included.
+    """Follows the bytes of all tensors that are made inside, gradients included, and their peak.
 
-    The scratch space that a kernel takes and gives back is not seen.
-
-    Args:
-        held: tensors that are there anyway and do not count.
-
-    Attributes:
-        bytes: of the tensors that are alive.
-        peak: the most there were.
+    Tensors that are held anyway do not count. The scratch space that a kernel takes and gives
+    back is not seen.
     """
 
     def __init__(self, held: Iterable[Tensor]):
@@ -90,13 +59,7 @@ class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._held = storages(held)
         self._alive: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         # Nearly every operator returns a tensor, and looking for those in a tree takes its time.
         for t in (out,) if isinstance(out, Tensor) else pytree.tree_leaves(out):

@@ -1,30 +1,18 @@
 """From a model that contains ODE blocks to another model."""
 
-from ._blocks import blocks
+from ._blocks import blocks, blocks_if_any, recipe_of, set_recipe
 from ._compress import compress
 from ._convert import convert
 from ._elastic import Elastic
 from ._hyper import fit_hypernetwork
 from ._project import project_gradient
-from ._recipe import recipe_of, set_recipe
 from ._refine import refine
 from ._sizes import Choice, check_sizes, size_arguments
 from ._smoothness import smoothness
 from ._unroll import unroll
 
 __all__ = [
-    "Choice",
-    "Elastic",
-    "blocks",
-    "check_sizes",
-    "compress",
-    "convert",
-    "fit_hypernetwork",
-    "project_gradient",
-    "recipe_of",
-    "refine",
-    "set_recipe",
-    "size_arguments",
-    "smoothness",
-    "unroll",
-]
+    "refine", "compress", "convert", "fit_hypernetwork", "unroll", "project_gradient", "Elastic",
+    "smoothness", "blocks", "blocks_if_any", "Choice", "check_sizes", "size_arguments",
+    "recipe_of", "set_recipe",
+]  # fmt: skip

@@ -1,6 +1,8 @@
-"""Finding the blocks of a model and changing their coefficients."""
+"""The blocks of a model, their coefficients, and how the model was made."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,13 +11,13 @@ from continua._errors import ArgumentError
 from continua.block import ODEBlock
 from continua.field import contract
 
+#: the attribute of a model that holds its factory and arguments
+RECIPE = "_continua_recipe"
+
 
 def blocks(model: nn.Module) -> dict[str, ODEBlock]:
     """The ODE blocks of a model by name; a block that is the model itself is named ''."""
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
-    found = {name: m for name, m in model.named_modules() if isinstance(m, ODEBlock)}
-    if not found:
+    if not (found := blocks_if_any(model)):
         raise ArgumentError(
             f"{type(model).__name__} contains no ODEBlock; wrap its residual part in one first"
         )
@@ -30,6 +32,13 @@ def refuse_elastic(model: object) -> None:
         raise ArgumentError("this is for plain models; give one size of it, elastic.at(size)")
 
 
+def blocks_if_any(model: nn.Module) -> dict[str, ODEBlock]:
+    """The same for a model that may have none."""
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
+    return {name: m for name, m in model.named_modules() if isinstance(m, ODEBlock)}
+
+
 def transformed(matrix: Tensor, stack: Tensor) -> Tensor:
     """Coefficients in another basis: the product in double precision, then rounded once."""
     return mapped(matrix, stack.detach())
@@ -41,3 +50,16 @@ def mapped(matrix: Tensor, stack: Tensor) -> Tensor:
     if stack.device.type == "mps":  # which has no double precision
         return mapped(matrix, stack.cpu()).to(stack.device)
     return contract(matrix.to(stack.device), stack.to(wide)).to(stack.dtype)
+
+
+def recipe_of(model: nn.Module) -> dict[str, Any] | None:
+    """The name and arguments of the factory that made the model, or None if not known."""
+    return getattr(model, RECIPE, None)
+
+
+def set_recipe(model: nn.Module, recipe: dict[str, Any] | None) -> None:
+    """Store how the model was made; copies of the model keep it. None removes it."""
+    if recipe is None:
+        vars(model).pop(RECIPE, None)
+    else:
+        setattr(model, RECIPE, recipe)

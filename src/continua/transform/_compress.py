@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +13,17 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError
 from continua.basis import Basis, Constant, Point, interpolation, projection, quadrature, sample
 from continua.block import ODEBlock
-from continua.field import BasisChoice, choose_bases, copied, non_negative, tensor
+from continua.field import BasisChoice, choose, choose_bases, copied, matches, non_negative, tensor
+from continua.gradient import checked_solver
 from continua.solve import Solver
 
 from ._blocks import blocks, refuse_elastic, transformed
-from ._choices import PER_BLOCK, Names, choices
 
 Method = Literal["project", "interpolate"]
 Mappings = {"project": projection, "interpolate": interpolation}
+#: what a block may be given of its own, and where
+KEYS = ("basis", "state_basis", "steps", "solver")
+PER_BLOCK = "choices for some blocks go into per_block={pattern of blocks: {'basis': basis}}"
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -78,23 +82,18 @@ def compress(
     refuse_elastic(model)
     if method not in get_args(Method):
         raise ArgumentError(f"method is 'project' or 'interpolate', not {method!r}")
-    names = Names.of(blocks(model))
-    chosen = choices(names, basis, state_basis, steps, solver, per_block)
+    names = _names(blocks(model))
+    for_all = {"basis": basis, "state_basis": state_basis, "steps": steps, "solver": solver}
+    chosen = _choices(names, for_all, per_block)
     small = copied(model)
     for name, block in blocks(small).items():
         choice = chosen[name]
         targets = _targets(block, choice["basis"], choice["state_basis"], names)
         stacks = {
-            tensor_name: (target, _changed(block, tensor_name, target, method))
-            for tensor_name, target in targets.items()
+            key: (target, _changed(block, key, target, method)) for key, target in targets.items()
         }
-        used = block.solver if choice["solver"] is None else choice["solver"]
-        if not isinstance(used, Solver):
-            raise ArgumentError(
-                f"solver is an instance such as continua.RK4(steps=8), not {used!r}"
-            )
-        count = choice["steps"]
-        block.rebase(stacks, used if count is None else used.with_steps(count))
+        used = checked_solver(block.solver if choice["solver"] is None else choice["solver"])
+        block.rebase(stacks, used if choice["steps"] is None else used.with_steps(choice["steps"]))
     return small
 
 
@@ -102,28 +101,18 @@ def _targets(
     block: ODEBlock, basis: BasisChoice | None, state_basis: BasisChoice | None, names: Names
 ) -> dict[str, Basis]:
     """The new basis of each tensor that gets one: of those that vary with depth."""
-
-    def varying(bases: Mapping[str, Basis]) -> list[str]:
-        return [name for name, basis in bases.items() if basis.size > 1]
-
     expansion = block.expansion
-    weights, state = varying(expansion.weights), varying(expansion.state)
+    weights = [name for name, old in expansion.weights.items() if old.size > 1]
+    state = [name for name, old in expansion.state.items() if old.size > 1]
+    known = {"known_weights": names.weights, "known_state": names.state}
     chosen = choose_bases(
-        basis,
-        state_basis,
-        weights,
-        state,
-        expansion.aliases,
-        known_weights=names.weights,
-        known_state=names.state,
-        hint=PER_BLOCK,
+        basis, state_basis, weights, state, expansion.aliases, hint=PER_BLOCK, **known
     )
     return {name: chosen[name] for name in [*weights, *state] if name in chosen}
 
 
 def _changed(block: ODEBlock, name: str, target: Basis, method: Method) -> Tensor:
-    source = block.expansion.bases[name]
-    stack = tensor(block.field, name)
+    source, stack = block.expansion.bases[name], tensor(block.field, name)
     new = transformed(Mappings[method](source, target), stack)
     if block.expansion.constraints.get(name) is non_negative:
         return limited(source, stack, target, new)
@@ -168,3 +157,71 @@ def _dense(*bases: Basis) -> list[Point]:
         points += [Point(a + (b - a) * i / inner) for i in range(1, inner)]
         points.append(Point(b, "left"))
     return points
+
+
+# -- what to do with each block
+
+
+class Names(NamedTuple):
+    """The names in a model: its blocks, and the tensors of all of them, aliases included."""
+
+    blocks: list[str]
+    weights: list[str]
+    state: list[str]
+
+
+def _names(blocks: Mapping[str, ODEBlock]) -> Names:
+    """The names in a model with these blocks."""
+    expansions = [block.expansion for block in blocks.values()]
+    weights = [n for e in expansions for first in e.weights for n in e.names(first)]
+    state = [n for e in expansions for first in e.state for n in e.names(first)]
+    return Names(list(blocks), list(dict.fromkeys(weights)), list(dict.fromkeys(state)))
+
+
+def _choices(names: Names, for_all: Mapping[str, Any], per_block: Any) -> dict[str, dict[str, Any]]:
+    """For each block its basis, state basis, steps and solver, as far as they are given."""
+    own = _own({} if per_block is None else per_block, names.blocks)
+    tensors = {"basis": names.weights + names.state, "state_basis": names.state}
+    old = [k for k, known in tensors.items() if _names_blocks(for_all[k], names.blocks, known)]
+    chosen = {
+        key: dict.fromkeys(names.blocks, value)
+        if key in tensors and key not in old
+        else choose(value, names.blocks, "block")
+        for key, value in for_all.items()
+    }
+    if old:
+        new = {name: {key: chosen[key][name] for key in old} for name in names.blocks}
+        warnings.warn(
+            f"patterns of blocks in {' and '.join(old)} are now per_block={new}; "
+            "the next version takes patterns of tensors there alone",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+    return {name: {key: chosen[key][name] for key in KEYS} | own[name] for name in names.blocks}
+
+
+def _own(per_block: Any, blocks: list[str]) -> dict[str, dict[str, Any]]:
+    """What each block is given in `per_block`."""
+    if not isinstance(per_block, Mapping):
+        raise ArgumentError(f"per_block maps patterns of blocks to choices, not {per_block!r}")
+    for pattern, own in per_block.items():
+        if not isinstance(own, Mapping):
+            raise ArgumentError(
+                f"per_block[{pattern!r}] is a mapping such as {{'basis': basis, 'steps': 4}}, "
+                f"not {own!r}"
+            )
+        if unknown := [key for key in own if key not in KEYS]:
+            raise ArgumentError(
+                f"per_block[{pattern!r}] has {unknown[0]!r}; the choices are {', '.join(KEYS)}"
+            )
+    chosen = choose({**per_block, "*": per_block.get("*", {})}, blocks, "block")
+    return {name: dict(own) for name, own in chosen.items()}
+
+
+def _names_blocks(choice: Any, blocks: list[str], tensors: list[str]) -> bool:
+    """Whether the patterns are of blocks, as in earlier versions; both means tensors."""
+    if not isinstance(choice, Mapping):
+        return False
+    if any(isinstance(value, Mapping) for value in choice.values()):
+        return True
+    return not all(matches(p, tensors) for p in choice) and all(matches(p, blocks) for p in choice)

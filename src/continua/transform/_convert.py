@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import inspect
+import math
+from abc import ABCMeta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import pairwise
-from types import NoneType
+from itertools import chain, pairwise
+from types import FunctionType, MethodType, NoneType
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
@@ -20,11 +24,13 @@ from continua.field import Field, copied, refuse_unsupported, tensor, tensor_nam
 from continua.gradient import Gradient
 from continua.solve import Euler
 
-from ._alike import different
-
+Tensors = dict[str, Tensor]
 Skip = Literal["inside", "outside"]
 #: what counts batches, of which a block has one
 COUNTER = "num_batches_tracked"
+#: what every module has, and what of it is not compared as an attribute
+OWN = vars(nn.Module()).keys()
+ELSEWHERE = {"_parameters", "_buffers", "_modules"}
 
 
 def convert(
@@ -79,23 +85,19 @@ def convert(
     first = copied(made[0])
     for parameter in first.parameters():  # what is frozen would stay out of the expansion
         parameter.requires_grad_(parameter.is_floating_point() or parameter.is_complex())
-    buckets = PiecewiseConstant(len(made))
-    block = ODEBlock(
-        Increment(first) if skip == "inside" else first,
-        buckets,
-        Euler(steps=len(made)),
-        gradient,
-        span=(0.0, float(len(made))),
-    )
-    prefix = "layer." if skip == "inside" else ""
-    columns = {prefix + name: values for name, values in _columns(made).items()}
+    field, prefix = (Increment(first), "layer.") if skip == "inside" else (first, "")
+    count = len(made)
+    buckets = PiecewiseConstant(count)
+    block = ODEBlock(field, buckets, Euler(steps=count), gradient, span=(0.0, float(count)))
+    every = [_tensors(layer) for layer in made]
+    columns = {prefix + name: [tensors[name] for tensors in every] for name in every[0]}
     stacks: dict[str, tuple[Basis, Tensor]] = {}
     for name, values in columns.items():
         if name in block.expansion.bases:
-            shared = len(values) > 1 and all(value is values[0] for value in values)
+            shared = count > 1 and all(value is values[0] for value in values)
             kept = values[:1] if shared else values
             stacks[name] = (Constant() if shared else buckets, _stacked(kept))
-        elif name not in itertools.chain(*block.expansion.aliases.values()):
+        elif name not in chain(*block.expansion.aliases.values()):
             _check_same(block.field, name, values)
     block.rebase(stacks)
     for name in block.expansion.weights:
@@ -105,11 +107,7 @@ def convert(
 
 
 class Increment(nn.Module):
-    """What a layer adds to its input, as a field.
-
-    Args:
-        layer: returns what it takes in shape.
-    """
+    """What a layer adds to its input, as a field."""
 
     def __init__(self, layer: nn.Module):
         super().__init__()
@@ -129,9 +127,6 @@ class Increment(nn.Module):
                 "shape of its input"
             )
         return out - z
-
-
-# -- whether the layers are of one kind --------------------------------------------------------
 
 
 def _checked(layers: Iterable[nn.Module], skip: Skip) -> list[nn.Module]:
@@ -159,10 +154,14 @@ def _compare(both: str, one: nn.Module, other: nn.Module, ignore: Sequence[str])
     """Refuse two layers that differ in more than the values of weights and state."""
     parts, others = dict(one.named_modules()), dict(other.named_modules())
     for name in [*parts, *(others.keys() - parts.keys())]:
-        here, there = (_kind(modules.get(name)) for modules in (parts, others))
+        # A parametrized module has a class of its own.
+        here, there = (
+            type_before_parametrizations(modules[name]) if name in modules else NoneType
+            for modules in (parts, others)
+        )
         if here is not there:
             where = f"at {name!r}" if name else "in kind"
-            kinds = f"{_called(here)} and {_called(there)}"
+            kinds = " and ".join("nothing" if k is NoneType else k.__name__ for k in (here, there))
             if here.__name__ == there.__name__:
                 kinds += ", two classes of one name"
             raise ModuleError(
@@ -170,35 +169,22 @@ def _compare(both: str, one: nn.Module, other: nn.Module, ignore: Sequence[str])
             )
     if tensor_names(one)[1] != tensor_names(other)[1]:
         raise ModuleError(f"{both} differ in which of their tensors are the same; untie them")
-    _compare_tensors(both, one, other)
     counterparts = [(part, others[name]) for name, part in parts.items()]
-    counterparts += zip(_tensors(one).values(), _tensors(other).values(), strict=True)
+    counterparts += _paired_tensors(both, _tensors(one), _tensors(other))
     for name, part in parts.items():
-        for key, here, there in different(part, others[name], counterparts):
+        for key, a, b in _different(part, others[name], counterparts):
             path = f"{name}.{key}" if name else key
             if not any(fnmatchcase(path, pattern) for pattern in ignore):
+                texts = (
+                    text if len(text) <= 60 else f"{text[:57]}..." for text in map(repr, (a, b))
+                )
                 raise ModuleError(
-                    f"{both} differ in {path!r}, {_short(here)} and {_short(there)}; a block has "
+                    f"{both} differ in {path!r}, {' and '.join(texts)}; a block has "
                     f"one for all depths: if it does not matter, convert(..., ignore=[{path!r}])"
                 )
 
 
-def _kind(module: nn.Module | None) -> type:
-    # A parametrized module has a class of its own.
-    return NoneType if module is None else type_before_parametrizations(module)
-
-
-def _called(kind: type) -> str:
-    return "nothing" if kind is NoneType else kind.__name__
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _compare_tensors(both: str, one: nn.Module, other: nn.Module) -> None:
-    mine, theirs = _tensors(one), _tensors(other)
+def _paired_tensors(both: str, mine: Tensors, theirs: Tensors) -> Iterator[tuple[Any, Any]]:
     for name in [*mine, *(theirs.keys() - mine.keys())]:
         if name not in mine or name not in theirs:
             raise ModuleError(f"only one of {both} has the tensor {name!r}")
@@ -208,6 +194,7 @@ def _compare_tensors(both: str, one: nn.Module, other: nn.Module) -> None:
             if here != there:
                 here, there = (list(v) if what == "shape" else v for v in (here, there))
                 raise ModuleError(f"{both} differ in the {what} of {name!r}, {here} and {there}")
+        yield a, b
 
 
 def _check_same(field: nn.Module, name: str, values: Sequence[Tensor]) -> None:
@@ -225,16 +212,10 @@ def _check_same(field: nn.Module, name: str, values: Sequence[Tensor]) -> None:
             )
 
 
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
+def _tensors(module: nn.Module) -> Tensors:
     """Parameters and buffers under all their names."""
     parameters = module.named_parameters(remove_duplicate=False)
     return {**dict(parameters), **dict(module.named_buffers(remove_duplicate=False))}
-
-
-def _columns(layers: Sequence[nn.Module]) -> dict[str, list[Tensor]]:
-    """Each tensor of all layers, by name."""
-    every = [_tensors(layer) for layer in layers]
-    return {name: [tensors[name] for tensors in every] for name in every[0]}
 
 
 def _stacked(values: Sequence[Tensor]) -> Tensor:
@@ -243,3 +224,72 @@ def _stacked(values: Sequence[Tensor]) -> Tensor:
     rows = torch.stack([value.detach().permute(order) for value in values])
     back = [order.index(d) + 1 for d in range(len(order))]
     return rows.permute(0, *back)
+
+
+# -- whether two modules of one class are the same but for their tensors and parts
+
+
+def _different(
+    one: nn.Module, other: nn.Module, counterparts: Iterable[tuple[object, object]]
+) -> Iterator[tuple[str, Any, Any]]:
+    """The attributes in which two modules differ, hooks and mode included, with both values.
+
+    Counterparts are parts and tensors that stand for each other; they are compared elsewhere.
+    """
+    mine, theirs = _attributes(one), _attributes(other)
+    known = frozenset((id(a), id(b)) for a, b in ((one, other), *counterparts))
+    for name in [*mine, *(theirs.keys() - mine.keys())]:
+        here, there = mine.get(name), theirs.get(name)
+        if name not in mine or name not in theirs or not _alike(here, there, known):
+            yield name, here, there
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    found = {name: value for name, value in vars(module).items() if name not in ELSEWHERE}
+    for name in OWN & found.keys():
+        if isinstance(found[name], dict):  # hooks, under numbers that mean nothing
+            found[name] = list(found[name].values())
+    return found
+
+
+def _alike(one: Any, other: Any, known: frozenset[tuple[int, int]]) -> bool:
+    """Whether two values mean the same, given pairs that do; what cannot be compared does not."""
+    if one is other or (id(one), id(other)) in known:
+        return True
+    if type(one) is not type(other):
+        return False
+    both = functools.partial(_alike, known=known | {(id(one), id(other))})
+    match one:
+        case Tensor():
+            same = one.shape == other.shape and one.dtype == other.dtype
+            return same and not one.is_meta and torch.equal(one, other)
+        case float():
+            return one == other or (math.isnan(one) and math.isnan(other))
+        case Mapping():
+            return one.keys() == other.keys() and all(both(one[k], other[k]) for k in one)
+        case list() | tuple():
+            return len(one) == len(other) and all(map(both, one, other))
+        case np.ndarray():
+            return np.array_equal(one, other)
+        case functools.partial() | MethodType() | FunctionType():
+            return both(_ingredients(one), _ingredients(other))
+        case nn.Module():
+            return False  # one that is not registered
+    kind: Any = type(one)
+    if kind.__eq__ is not object.__eq__:
+        try:
+            return bool(one == other)
+        except Exception:
+            return False
+    python = type(kind) in (type, ABCMeta)  # others may keep more than their attributes
+    return python and hasattr(one, "__dict__") and both(vars(one), vars(other))
+
+
+def _ingredients(function: Any) -> list[Any]:
+    """The code of a function and what it brings along."""
+    if isinstance(function, functools.partial):
+        return [function.func, function.args, function.keywords]
+    if isinstance(function, MethodType):
+        return [function.__func__, function.__self__]
+    closed = inspect.getclosurevars(function).nonlocals
+    return [function.__code__, closed, function.__defaults__, function.__kwdefaults__]

@@ -49,29 +49,13 @@ def fit_hypernetwork(
     count = points or 16 * basis.size
     low, high = sorted(block.span)
     shares = [(i + 0.5) / count for i in range(count)]
-    reference = next(plain.parameters())
+    like = next(plain.parameters())
     with torch.no_grad():
-        rows = [
-            plain.weights(
-                torch.tensor(
-                    low + (high - low) * share, dtype=reference.dtype, device=reference.device
-                )
-            )
-            for share in shares
-        ]
-        stacks = {
-            name: (
-                basis,
-                fit_coefficients(basis, shares, torch.stack([row[name] for row in rows])),
-            )
-            for name in rows[0]
-        }
-    made = ODEBlock(
-        plain.module.requires_grad_(),
-        basis,
-        solver or block.solver,
-        block.gradient,
-        span=block.span,
-    ).to(reference.device, reference.dtype)
-    typed = {name: (b, stack.to(reference)) for name, (b, stack) in stacks.items()}
-    return made.rebase(typed)
+        rows = [plain.weights(like.new_tensor(low + (high - low) * share)) for share in shares]
+        stacks = {}
+        for name in rows[0]:
+            values = torch.stack([row[name] for row in rows])
+            stacks[name] = (basis, fit_coefficients(basis, shares, values).to(like))
+    module, used = plain.module.requires_grad_(), solver or block.solver
+    made = ODEBlock(module, basis, used, block.gradient, span=block.span)
+    return made.to(like.device, like.dtype).rebase(stacks)

@@ -62,10 +62,8 @@ def project_gradient(model: nn.Module) -> None:
 def inverse_gram(basis: Basis, eps: float) -> Tensor:
     """The inverse of a Gram matrix on [0, 1], `[K, K]` in float64.
 
-    Args:
-        basis: whose functions may be nearly dependent.
-        eps: the relative rounding of what it will be applied to. A combination of functions
-            smaller than that cannot be told from nothing by its gradient, and gets no step.
+    A combination of functions that is smaller than `eps`, the relative rounding of gradients,
+    cannot be told from nothing by its gradient, and gets no step.
     """
     s, w = quadrature(basis)
     # Not from the Gram matrix itself, which has the square of the condition.

@@ -7,7 +7,7 @@ import inspect
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -16,11 +16,13 @@ from torch.fx.proxy import GraphAppendingTracer
 from continua._errors import ArgumentError, ModuleError
 from continua.block import ODEBlock, Plan
 from continua.field import Field, put, tensor, values_at
-from continua.solve import Dynamics, Evaluate, RungeKutta, Stage, State
+from continua.solve import Dynamics, Evaluate, RungeKutta, Stage
 
-from ._blocks import blocks, refuse_elastic
+from ._blocks import blocks, refuse_elastic, set_recipe
 from ._convert import Increment
-from ._recipe import set_recipe
+
+#: arguments whose number a tracer does not know
+UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def unroll(model: nn.Module) -> nn.Module:
@@ -70,59 +72,50 @@ def _plain(block: ODEBlock) -> nn.Module:
     attributes: dict[str, nn.Module | Tensor] = dict(modules)
     graph = fx.Graph()
     state, further = _inputs(graph, block.field)
-    calls = []
+    evaluations = []
     for i, name in enumerate(names):
-        first: tuple[fx.Node, ...] = ()
-        last: tuple[fx.Node, ...] = ()
+        around: tuple[fx.Node, ...] = ()
         if isinstance(block.field, Field):
             depth = plan.depths[i].to(next(block.parameters(), torch.empty(0)).dtype)
             attributes[f"depth{i}"] = depth.clone()
-            first, last = (graph.get_attr(f"depth{i}"),), (state,)
-        calls.append(_Call(name, first, last, further))
+            around = (graph.get_attr(f"depth{i}"), state)
+        evaluations.append(partial(_evaluate, graph, name, around, further))
     start = fx.Proxy(state, GraphAppendingTracer(graph))
-    (end,) = solver.integrate(_Recorded(graph, calls), (start,), block.span).final  # type: ignore[arg-type]
+    (end,) = solver.integrate(_Recorded(evaluations), (start,), block.span).final  # type: ignore[arg-type]
     graph.output(end.node)  # type: ignore[attr-defined]
     return fx.GraphModule(attributes, graph, class_name="Unrolled").train(block.training)
-
-
-class _Call(NamedTuple):
-    """One evaluation of the field as a node of a graph: a module and its arguments."""
-
-    module: str
-    before: tuple[fx.Node, ...]
-    after: tuple[fx.Node, ...]
-    further: dict[str, Any]
 
 
 class _Recorded(Dynamics):
     """A field on proxies, so that the solver's own arithmetic writes the graph."""
 
-    def __init__(self, graph: fx.Graph, calls: Sequence[_Call]):
-        self._graph, self._calls = graph, calls
+    def __init__(self, evaluations: Sequence[Evaluate]):
+        self._evaluations = evaluations
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
         raise NotImplementedError
 
     def on_grid(self, stages: Callable[[], Sequence[Stage]]) -> Sequence[Evaluate]:
-        return [partial(self._evaluate, call) for call in self._calls]
+        return self._evaluations
 
-    def _evaluate(self, call: _Call, z: State) -> State:
-        (state,) = z
-        given = (*call.before, state.node, *call.after)  # type: ignore[attr-defined]
-        node = self._graph.call_module(call.module, given, call.further)
-        return (fx.Proxy(node, state.tracer),)  # type: ignore[attr-defined, return-value]
+
+def _evaluate(graph: fx.Graph, name: str, around: Any, further: Any, z: Any) -> Any:
+    """One evaluation of the field as a node of a graph, between depth and input if it is given."""
+    (state,) = z
+    node = graph.call_module(name, (*around[:1], state.node, *around[1:]), further)
+    return (fx.Proxy(node, state.tracer),)
 
 
 def _inputs(graph: fx.Graph, field: nn.Module) -> tuple[fx.Node, dict[str, Any]]:
     """The state as the first input, and whatever else the field's forward takes, by name."""
     called = field.layer if isinstance(field, Increment) else field
     parameters = list(inspect.signature(called.forward).parameters.values())
-    own = 3 if isinstance(field, Field) else 1
-    state = graph.placeholder(parameters[own - 2].name if own == 3 else parameters[0].name)
+    at, own = (1, 3) if isinstance(field, Field) else (0, 1)
+    state = graph.placeholder(parameters[at].name)
     further = {
         p.name: graph.placeholder(p.name, default_value=p.default)
         for p in parameters[own:]
-        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        if p.kind not in UNNAMED
     }
     return state, further
 
@@ -132,28 +125,21 @@ def _stages(block: ODEBlock, plan: Plan) -> tuple[dict[str, nn.Module], list[str
 
     Weights that several depths read in common stay one tensor.
     """
-    expansion, samplings = block.expansion, plan.samplings
-    old = {name: tensor(block.field, name) for name in expansion.bases}
+    field, expansion, samplings = block.field, block.expansion, plan.samplings
+    old = {name: tensor(field, name) for name in expansion.bases}
     detached = {name: t.detach() for name, t in old.items()}
-    rows = {
-        basis: s.rows if s.rows is None else s.rows.to(next(iter(old.values())).device)
-        for basis, s in samplings.items()
-    }
-    found = values_at(expansion.bases, detached, rows, expansion.constraints)
+    device = next(iter(old.values()), torch.empty(0)).device
+    rows = {b: None if s.rows is None else s.rows.to(device) for b, s in samplings.items()}
     read: dict[str, list[Tensor]] = {}
-    for name, values in found.items():
+    for name, values in values_at(expansion.bases, detached, rows, expansion.constraints).items():
         fresh = [value.clone() for value in values.unbind(0)]
         if isinstance(old[name], nn.Parameter):
             fresh = [nn.Parameter(value, old[name].requires_grad) for value in fresh]
         read[name] = fresh
-    counters = {id(tensor(block.field, name)) for name in expansion.carried}
-    expanded = {id(tensor(block.field, name)) for name in expansion.bases}
-    everything = [*block.field.parameters(), *block.field.buffers()]
-    shared = {id(t): t for t in everything if id(t) not in counters | expanded}
-    hollow = {
-        id(tensor(block.field, name)): read[name][0] for name in expansion.bases
-    }  # so that no stack is copied only to be replaced
-
+    # What a copy of the field does not copy: no stack is copied only to be replaced.
+    counters = {id(tensor(field, name)) for name in expansion.carried}
+    memo = {id(t): t for t in (*field.parameters(), *field.buffers()) if id(t) not in counters}
+    memo |= {id(t): read[name][0] for name, t in old.items()}
     modules: dict[str, nn.Module] = {}
     known: dict[tuple[int, ...], str] = {}
     names = []
@@ -161,7 +147,7 @@ def _stages(block: ODEBlock, plan: Plan) -> tuple[dict[str, nn.Module], list[str
         key = tuple(sampling.index[at] for sampling in samplings.values())
         if key not in known:
             known[key] = f"stage{len(known)}"
-            module = copy.deepcopy(block.field, {**shared, **hollow})
+            module = copy.deepcopy(field, dict(memo))
             for name, basis in expansion.bases.items():
                 put(module, expansion.names(name), read[name][samplings[basis].index[at]])
             modules[known[key]] = _traced(module) if _is_ours(module) else module
@@ -189,10 +175,7 @@ class _Tracer(fx.Tracer):
 
 
 class _Called(nn.Module):
-    """A field that is given nothing but depth, state and input.
-
-    A tracer cannot hand on arguments whose number it does not know.
-    """
+    """A field that is given nothing but depth, state and input."""
 
     def __init__(self, field: Field):
         super().__init__()
@@ -204,9 +187,14 @@ class _Called(nn.Module):
 
 def _traced(module: nn.Module) -> nn.Module:
     name = type(module).__name__
-    if isinstance(module, Increment):
-        return _written_out(module)
-    if isinstance(module, Field) and len(_named(module)) == 3:
+    if isinstance(module, Increment):  # what a layer adds to its input, with all that it takes
+        graph = fx.Graph()
+        state, further = _inputs(graph, module)
+        out = graph.call_module("layer", (state,), further)
+        graph.output(graph.call_function(operator.sub, (out, state)))
+        return fx.GraphModule(module, graph, class_name=name).train(module.training)
+    given = inspect.signature(module.forward).parameters.values()
+    if isinstance(module, Field) and sum(p.kind not in UNNAMED for p in given) == 3:
         module = _Called(module)
     try:
         graph = _Tracer().trace(module)
@@ -216,18 +204,3 @@ def _traced(module: nn.Module) -> nn.Module:
             "a field that is unrolled may not branch on values"
         ) from error
     return fx.GraphModule(module, graph, class_name=name).train(module.training)
-
-
-def _written_out(increment: Increment) -> nn.Module:
-    """What a layer adds to its input, with all that the layer takes."""
-    graph = fx.Graph()
-    state, further = _inputs(graph, increment)
-    out = graph.call_module("layer", (state,), further)
-    graph.output(graph.call_function(operator.sub, (out, state)))
-    return fx.GraphModule(increment, graph, class_name="Increment").train(increment.training)
-
-
-def _named(module: nn.Module) -> list[str]:
-    """The arguments of a module that have a name."""
-    given = inspect.signature(module.forward).parameters.values()
-    return [p.name for p in given if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
