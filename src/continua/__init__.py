@@ -63,7 +63,15 @@ from .solve import (
     Status,
     Tsit5,
 )
-from .transform import compress, convert, fit_hypernetwork, project_gradient, refine, unroll
+from .transform import (
+    compress,
+    convert,
+    fit_hypernetwork,
+    project_gradient,
+    recalibrate,
+    refine,
+    unroll,
+)
 
 __version__ = "0.1.0"
 
@@ -125,6 +133,7 @@ __all__ = [
     "convert",
     "fit_hypernetwork",
     "project_gradient",
+    "recalibrate",
     "refine",
     "unroll",
     # measures

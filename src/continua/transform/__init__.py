@@ -5,6 +5,7 @@ from ._compress import compress
 from ._convert import convert
 from ._hyper import fit_hypernetwork
 from ._project import project_gradient
+from ._recalibrate import recalibrate
 from ._refine import refine
 from ._unroll import unroll
 
@@ -15,6 +16,7 @@ __all__ = [
     "convert",
     "fit_hypernetwork",
     "project_gradient",
+    "recalibrate",
     "refine",
     "unroll",
 ]
