@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from typing import Literal, TypeVar, get_args
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,12 @@ from continua.block import ODEBlock
 from continua.field import BasisChoice, choose, copied, non_negative, tensor
 from continua.solve import Solver
 
+from ._batches import Batches
 from ._blocks import blocks, transformed
+from ._fit import Stacks, fit_blocks
+from ._recalibrate import reestimate
 
-Method = Literal["project", "interpolate"]
+Method = Literal["project", "interpolate", "fit"]
 Mappings = {"project": projection, "interpolate": interpolation}
 M = TypeVar("M", bound=nn.Module)
 #: where the patterns go that `ODEBlock` takes
@@ -32,6 +35,7 @@ def compress(
     solver: Solver | Mapping[str, Solver] | None = None,
     state_basis: BasisChoice | Mapping[str, BasisChoice] | None = None,
     method: Method = "project",
+    calibrate: Iterable[Any] | None = None,
 ) -> M:
     r"""A smaller model, by a change of basis: no retraining, no data.
 
@@ -52,7 +56,12 @@ def compress(
         steps: the new number of steps.
         solver: the new solver; `steps` then overrides its number of steps.
         state_basis: the new basis of the state; None takes `basis`.
-        method: `"project"` or `"interpolate"`.
+        method: `"project"`, `"interpolate"`, or `"fit"`: then the last linear or convolutional map
+            of each field is fitted, by least squares, so that the smaller network follows the
+            states of the larger one; one batch of `calibrate` in four is held back to choose by.
+            This is for layers that were trained apart, as those that `convert` takes.
+        calibrate: inputs without labels, in batches, from which the batch-norm statistics are read
+            again at the end (`recalibrate`). A few hundred are enough.
 
     Example:
         >>> import continua as ct
@@ -66,26 +75,35 @@ def compress(
         )
     """
     if method not in get_args(Method):
-        raise ArgumentError(f"method is 'project' or 'interpolate', not {method!r}")
+        raise ArgumentError(f"method is 'project', 'interpolate' or 'fit', not {method!r}")
+    if method == "fit" and calibrate is None:
+        raise ArgumentError("method='fit' needs inputs to fit to: calibrate=[x, ...]")
     names = list(blocks(model))
     bases: dict[str, BasisChoice | None] = choose(basis, names, "block", TENSORS)
     state_bases: dict[str, BasisChoice | None] = choose(state_basis, names, "block", TENSORS)
     solvers = choose(solver, names, "block")
     step_counts = choose(steps, names, "block")
     small = copied(model)
+    # One batch is held back, and one must be left.
+    batches = None if calibrate is None else Batches(small, calibrate, 2 if method == "fit" else 1)
+    starts: dict[str, list[Stacks]] = {}
     for name, block in blocks(small).items():
         targets = _targets(block, bases[name], state_bases[name])
-        stacks = {
-            tensor_name: (target, _changed(block, tensor_name, target, method))
-            for tensor_name, target in targets.items()
-        }
+        starts[name] = [
+            {key: (target, _changed(block, key, target, way)) for key, target in targets.items()}
+            for way in ((method,) if method != "fit" else Mappings if targets else ("project",))
+        ]
         chosen = block.solver if solvers[name] is None else solvers[name]
         if not isinstance(chosen, Solver):
             raise ArgumentError(
                 f"solver is an instance such as continua.RK4(steps=8), not {chosen!r}"
             )
         count = step_counts[name]
-        block.rebase(stacks, chosen if count is None else chosen.with_steps(count))
+        block.rebase(starts[name][0], chosen if count is None else chosen.with_steps(count))
+    if batches is not None and method == "fit":
+        fit_blocks(copied(model), small, starts, batches)
+    elif batches is not None:
+        reestimate(small, batches)
     return small
 
 
@@ -112,7 +130,7 @@ def _targets(
     return chosen
 
 
-def _changed(block: ODEBlock, name: str, target: Basis, method: Method) -> Tensor:
+def _changed(block: ODEBlock, name: str, target: Basis, method: str) -> Tensor:
     source = block.expansion.bases[name]
     stack = tensor(block.field, name)
     new = transformed(Mappings[method](source, target), stack)
