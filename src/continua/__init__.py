@@ -64,9 +64,11 @@ from .solve import (
     Tsit5,
 )
 from .transform import (
+    HealProgress,
     compress,
     convert,
     fit_hypernetwork,
+    heal,
     project_gradient,
     recalibrate,
     refine,
@@ -132,6 +134,8 @@ __all__ = [
     "compress",
     "convert",
     "fit_hypernetwork",
+    "heal",
+    "HealProgress",
     "project_gradient",
     "recalibrate",
     "refine",

@@ -87,6 +87,7 @@ def test_any_basis_and_solver_on_a_fixed_grid(basis, solver):
     small = ct.compress(model, method="fit", **given)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
     assert small[1].solver == solver
+    assert all(module.training for module in small.modules())
     assert set(small[1].expansion.weights.values()) == {basis}
     new = torch.randn(64, 6, dtype=torch.float64)
     assert gap(model, small, [new]) < 0.8 * gap(model, plain, [new])

@@ -3,6 +3,7 @@
 from ._blocks import RECIPE, blocks
 from ._compress import compress
 from ._convert import convert
+from ._heal import HealProgress, heal
 from ._hyper import fit_hypernetwork
 from ._project import project_gradient
 from ._recalibrate import recalibrate
@@ -11,10 +12,12 @@ from ._unroll import unroll
 
 __all__ = [
     "RECIPE",
+    "HealProgress",
     "blocks",
     "compress",
     "convert",
     "fit_hypernetwork",
+    "heal",
     "project_gradient",
     "recalibrate",
     "refine",

@@ -51,6 +51,7 @@ def fit_blocks(
         starts: for each block the coefficients to start from, of which the best is kept.
         batches: of inputs.
     """
+    modes = [module.training for module in small.modules()]
     teacher.eval()
     small.eval()
     reestimate(small, batches)
@@ -63,6 +64,8 @@ def fit_blocks(
         _, best = min(found, key=lambda one: one[0])
         pair.set(best)
         reestimate(small, batches)
+    for module, mode in zip(small.modules(), modes, strict=True):
+        module.training = mode
 
 
 class _Pair:
