@@ -141,10 +141,21 @@ def _windows(conv: nn.Module, x: Tensor) -> Tensor:
     """The window that each output of a convolution sees, `[B, ..., C * k]`, channels first."""
     assert isinstance(conv, CONVOLUTIONS)
     mode = "constant" if conv.padding_mode == "zeros" else conv.padding_mode
-    pads = conv._reversed_padding_repeated_twice
-    x = nn.functional.pad(x, list(pads), mode=mode)
+    x = nn.functional.pad(x, _pads(conv), mode=mode)
     n = len(conv.kernel_size)
     sizes = zip(conv.kernel_size, conv.stride, conv.dilation, strict=True)
     for i, (size, stride, dilation) in enumerate(sizes):
         x = x.unfold(2 + i, (size - 1) * dilation + 1, stride)[..., ::dilation]
     return x.movedim(1, 1 + n).flatten(1 + n)
+
+
+def _pads(conv: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> list[int]:
+    """The padding before and after each dimension, the last one first."""
+    pads: list[int] = []
+    for i in reversed(range(len(conv.kernel_size))):
+        if isinstance(conv.padding, str):
+            total = conv.dilation[i] * (conv.kernel_size[i] - 1) if conv.padding == "same" else 0
+            pads += [total // 2, total - total // 2]
+        else:
+            pads += [conv.padding[i]] * 2
+    return pads
