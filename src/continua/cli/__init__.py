@@ -27,6 +27,7 @@ from ._runs import (
     evaluate,
     export,
     gradcheck,
+    heal,
     memory,
     reproduce,
     sweep,
@@ -134,6 +135,13 @@ def commands() -> dict[str, Callable[..., Command]]:
             return changed(recipes.run_compress(self), self.out, self.json)
 
     @dataclasses.dataclass(frozen=True)
+    class Heal(Json, recipes.HealOptions):
+        """Train a compressed model to do what the larger one does, without labels."""
+
+        def __call__(self) -> int:
+            return heal(self, self.json)
+
+    @dataclasses.dataclass(frozen=True)
     class Sweep(Json, recipes.SweepOptions):
         """Measure a trained model in many sizes: a table, figures, and a sentence for each."""
 
@@ -176,7 +184,8 @@ def commands() -> dict[str, Callable[..., Command]]:
             return memory(self, self.json)
 
     kinds = (
-        Demo, Train, Evaluate, Refine, Compress, Sweep, Export, Reproduce, Data, Gradcheck, Memory,
+        Demo, Train, Evaluate, Refine, Compress, Heal, Sweep, Export, Reproduce, Data, Gradcheck,
+        Memory,
     )  # fmt: skip
     return {kind.__name__.lower(): kind for kind in kinds}
 

@@ -19,6 +19,7 @@ from ._commands import (
 )
 from ._demo import DemoOptions, DemoReport, Row, check_demo, run_demo
 from ._gradcheck import GradcheckOptions, run_gradcheck
+from ._heal import HealOptions, run_heal
 from ._memory import MemoryOptions, run_memory
 from ._model import knows_its_run
 from ._output import write_figure
@@ -76,6 +77,7 @@ __all__ = [
     "DemoOptions",
     "DemoReport",
     "GradcheckOptions",
+    "HealOptions",
     "ImageSetup",
     "MemoryOptions",
     "PointSetup",
@@ -94,6 +96,7 @@ __all__ = [
     "parse_solver",
     "run_demo",
     "run_gradcheck",
+    "run_heal",
     "run_memory",
     "write_figure",
 ]
