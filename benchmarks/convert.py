@@ -1,18 +1,22 @@
 """What becomes of a trained residual network that is converted and then made smaller.
 
 The plain ResNet of 8 units per stage is trained on the embedded digits, its stages are converted to
-blocks, and these are compressed, as they are and with a little training afterwards. Beside it the
-ContinuousNet that was refined 1, 2, 4, 8 while training as long. Accuracies on the 450 test images.
+blocks, and these are compressed: projected, with statistics read again, fitted from 512 images
+without labels, healed without labels, or trained a little with labels; every second layer dropped
+stands beside. The ContinuousNet that was refined 1, 2, 4, 8 while training as long gets the same.
+Accuracies on the 450 test images.
 
-    python benchmarks/convert.py [--seeds 3] [--epochs 8] [--after 2] [--json]
+    python benchmarks/convert.py [--seeds 3] [--epochs 8] [--after 2] [--steps 200] [--json]
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import platform
 import statistics
+import time
 from datetime import date
 
 import torch
@@ -23,6 +27,7 @@ from continua.data import load
 from continua.models import continuous_net, resnet
 
 RATE, RATE_AFTER = 0.05, 0.02
+CALIBRATION = 512  #: images without labels
 
 
 def train(model: nn.Module, epochs: int, rate: float, doublings: tuple[int, ...] = ()) -> nn.Module:
@@ -65,23 +70,58 @@ def converted(net: nn.Module) -> nn.Module:
     return net
 
 
-def measured(seed: int, epochs: int, after: int) -> dict[str, float]:
+def dropped(net: nn.Module, every: int) -> nn.Module:
+    """The plain network with one layer in so many kept."""
+    net = copy.deepcopy(net)
+    for name, child in net.named_children():
+        if name.startswith("stage"):
+            setattr(net, name, nn.Sequential(*list(child)[::every]))
+    return net
+
+
+def without_labels(source: nn.Module, size: int, steps: int) -> dict[str, float]:
+    """Accuracies of a network made smaller, with seconds for what takes some."""
+    images = DIGITS.prepared(DIGITS.train.inputs)
+    some, every = images[:CALIBRATION].split(64), images.split(64)
+    basis = ct.PiecewiseConstant(size)
+    found = {"project": accuracy(ct.compress(source, basis, steps=size))}
+    found["+ statistics"] = accuracy(ct.compress(source, basis, steps=size, calibrate=some))
+    for label, batches in (("fit", some), ("fit, all images", every)):
+        start = time.process_time()
+        small = ct.compress(source, basis, steps=size, method="fit", calibrate=batches)
+        found[f"{label}, seconds"] = time.process_time() - start
+        found[label] = accuracy(small)
+    start = time.process_time()
+    healed = ct.heal(small, source, every, steps=steps)
+    found["fit + heal, seconds"] = time.process_time() - start
+    found["fit + heal"] = accuracy(healed)
+    return found
+
+
+def measured(seed: int, options: argparse.Namespace) -> dict[str, float]:
     """The accuracies of one seed."""
     torch.manual_seed(seed)
-    net = train(resnet(in_channels=1, width=8, units=8), epochs, RATE)
-    found = {"ResNet, 8 units": accuracy(net)}
-    net = converted(net)
+    epochs, after = options.epochs, options.after
+    plain = train(resnet(in_channels=1, width=8, units=8), epochs, RATE)
+    found = {"ResNet, 8 units": accuracy(plain)}
+    net = converted(copy.deepcopy(plain))
     found["converted, 8 functions"] = accuracy(net)
     smooth = continuous_net(
         in_channels=1, width=8, basis=ct.PiecewiseConstant(1), solver=ct.Euler(1), epsilon=8.0
     )
     smooth = train(smooth, epochs, RATE, tuple(range(1, 4)))
-    for name, source in (("converted", net), ("refined while training", smooth)):
-        if source is smooth:
-            found[f"{name}, 8 functions"] = accuracy(source)
-        for size in (4, 2):
+    found["refined while training, 8 functions"] = accuracy(smooth)
+    some = DIGITS.prepared(DIGITS.train.inputs)[:CALIBRATION].split(64)
+    for size in (4, 2):
+        kept = dropped(plain, 8 // size)
+        found[f"layers dropped, {size} kept"] = accuracy(kept)
+        found[f"layers dropped, {size} kept, + statistics"] = accuracy(ct.recalibrate(kept, some))
+        trained = train(kept, after, RATE_AFTER)
+        found[f"layers dropped, {size} kept, {after} epochs after"] = accuracy(trained)
+        for name, source in (("converted", net), ("refined while training", smooth)):
+            for label, value in without_labels(source, size, options.steps).items():
+                found[f"{name}, {size} functions, {label}"] = value
             small = ct.compress(source, ct.PiecewiseConstant(size), steps=size)
-            found[f"{name}, {size} functions"] = accuracy(small)
             trained = train(small, after, RATE_AFTER)
             found[f"{name}, {size} functions, {after} epochs after"] = accuracy(trained)
     return found
@@ -92,9 +132,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--after", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=200, help="of heal")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    every = [measured(seed, options.epochs, options.after) for seed in range(options.seeds)]
+    every = [measured(seed, options) for seed in range(options.seeds)]
     rows = {name: [one[name] for one in every] for name in every[0]}
     if options.json:
         facts = {"date": str(date.today()), "machine": platform.machine(), **vars(options)}
@@ -102,8 +143,9 @@ def main() -> None:
         return
     print(f"test accuracy on digits, seeds 0 to {options.seeds - 1}, torch {torch.__version__}")
     for name, values in rows.items():
-        each = " ".join(f"{100 * value:6.2f}" for value in values)
-        print(f"{name:<52}{100 * statistics.mean(values):6.2f} %   ({each})")
+        unit, scale = ("s", 1) if name.endswith("seconds") else ("%", 100)
+        each = " ".join(f"{scale * value:6.2f}" for value in values)
+        print(f"{name:<56}{scale * statistics.mean(values):6.2f} {unit}   ({each})")
 
 
 DIGITS = load("digits")

@@ -35,3 +35,24 @@ def test_comparison_counts_and_measures():
 def test_refusals(other, match):
     with pytest.raises(ct.ArgumentError, match=match):
         ct.compare(make_pair(3), other)
+
+
+def test_outputs_and_predictions():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        scrambled(ct.ODEBlock(mlp(norm=True), ct.PiecewiseConstant(4), ct.Euler(steps=4))),
+        nn.Linear(6, 3),
+    )
+    small = ct.compress(model, ct.Constant(), steps=1)
+    x = torch.randn(500, 6)
+    report = ct.compare(model, small, x)
+    assert model.training
+    with torch.no_grad():
+        a, b = (m.eval()(x).double() for m in (model, small))
+    assert report.outputs.error == pytest.approx(float((a - b).norm() / a.norm()))
+    same = float((a.argmax(1) == b.argmax(1)).double().mean())
+    assert report.outputs.agreement == pytest.approx(same)
+    assert 0 < same < 1
+    assert f"same prediction {100 * same:.2f} %" in str(report)
+    assert ct.compare(model, model, (x,)).outputs.error == 0
+    assert ct.compare(model, small).outputs is None

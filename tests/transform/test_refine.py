@@ -78,3 +78,72 @@ def test_refined_models_train_on():
 def test_refusals(make, match):
     with pytest.raises(ct.ContinuaError, match=match):
         make()
+
+
+# -- the optimizer ---------------------------------------------------------------------------------
+
+
+def trained(make, family="PiecewiseConstant"):
+    torch.manual_seed(0)
+    block = ct.ODEBlock(mlp(4).double(), FAMILIES[family].of_size(4), ct.Euler(steps=4))
+    model = nn.Sequential(nn.Linear(4, 4).double(), block)
+    optimizer = make(model)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4, dtype=torch.float64)).square().sum().backward()
+        optimizer.step()
+    return model, optimizer
+
+
+OPTIMIZERS = [
+    lambda m: torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.9),
+    lambda m: torch.optim.Adam(m.parameters(), lr=0.01, amsgrad=True),
+    lambda m: torch.optim.AdamW(
+        [{"params": m[0].parameters(), "weight_decay": 0.3}, {"params": m[1].parameters()}]
+    ),
+]
+
+
+@pytest.mark.parametrize("family", REFINABLE)
+@pytest.mark.parametrize("make", OPTIMIZERS)
+def test_momenta_are_the_same_functions_of_depth(make, family):
+    model, optimizer = trained(make, family)
+    before = copy.deepcopy(optimizer.state_dict())
+    fine, carried = ct.refine(model, optimizer)
+    torch.testing.assert_close(optimizer.state_dict(), before, rtol=0, atol=0)
+    assert type(carried) is type(optimizer)
+    settings = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+    assert [{k: v for k, v in g.items() if k != "params"} for g in carried.param_groups] == settings
+    held = {p for group in carried.param_groups for p in group["params"]}
+    assert held == set(fine.parameters())
+    s = torch.linspace(0.01, 0.99, 7, dtype=torch.float64)
+    for name, new in fine[1].field.named_parameters():
+        old = model[1].field.get_parameter(name)
+        a, b = (m[1].expansion.weights[name] for m in (model, fine))
+        for key, value in optimizer.state[old].items():
+            found = carried.state[new][key]
+            if value.dim() == 0:
+                assert torch.equal(found, value)
+            elif bool((value < 0).any()):
+                here, there = a(s) @ value.flatten(1), b(s) @ found.flatten(1)
+                torch.testing.assert_close(there, here)
+            else:
+                assert found.shape == new.shape
+                assert bool((found >= 0).all())
+    for old, new in zip(model[0].parameters(), fine[0].parameters(), strict=True):
+        torch.testing.assert_close(carried.state[new], optimizer.state[old])
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS)
+def test_training_goes_on(make):
+    fine, optimizer = ct.refine(*trained(make), factor=2)
+    before = copy.deepcopy(fine.state_dict())
+    fine(torch.randn(8, 4, dtype=torch.float64)).sum().backward()
+    optimizer.step()
+    assert all(not torch.equal(p, before[name]) for name, p in fine.named_parameters())
+
+
+def test_an_optimizer_of_another_model():
+    model, _ = trained(OPTIMIZERS[0])
+    with pytest.raises(ct.ArgumentError, match="holds no parameter of the model"):
+        ct.refine(model, torch.optim.SGD(nn.Linear(2, 2).parameters()))

@@ -19,6 +19,7 @@ from ._runs import (
     evaluate,
     export,
     gradcheck,
+    heal,
     memory,
     reproduce,
     sweep,
@@ -80,6 +81,14 @@ class Compress(Json, recipes.CompressOptions):
 
 
 @dataclass(frozen=True)
+class Heal(Json, recipes.HealOptions):
+    """Train a compressed model to do what the larger one does, without labels."""
+
+    def __call__(self) -> int:
+        return heal(self, self.json)
+
+
+@dataclass(frozen=True)
 class Sweep(Json, recipes.SweepOptions):
     """Measure a trained model in many sizes: a table, figures, and a sentence for each."""
 
@@ -130,6 +139,7 @@ class Memory(Json, recipes.MemoryOptions):
 COMMANDS: dict[str, Callable[..., Command]] = {
     kind.__name__.lower(): kind
     for kind in (
-        Demo, Train, Evaluate, Refine, Compress, Sweep, Export, Reproduce, Data, Gradcheck, Memory,
+        Demo, Train, Evaluate, Refine, Compress, Heal, Sweep, Export, Reproduce, Data, Gradcheck,
+        Memory,
     )
 }  # fmt: skip

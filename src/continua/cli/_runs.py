@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         EvaluateOptions,
         ExportOptions,
         GradcheckOptions,
+        HealOptions,
         MemoryOptions,
         Recipe,
         ReproduceOptions,
@@ -101,6 +102,15 @@ def changed(comparison: Comparison, out: Path, json: bool) -> int:
     next_one = f" Next: continua evaluate {out}" if knows_its_run(out) else ""
     print(f"Written to {out}.{next_one}")
     return DONE
+
+
+def heal(options: HealOptions, json: bool) -> int:
+    """Train a smaller model by the larger one."""
+    from continua.recipes import run_heal
+
+    with progress() as watch:
+        comparison = run_heal(options, watch)
+    return changed(comparison, options.out, json)
 
 
 def sweep(options: SweepOptions, json: bool) -> int:

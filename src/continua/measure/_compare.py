@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError
 from continua.basis import Basis, quadrature
-from continua.field import listed, tensor
+from continua.field import copied, listed, tensor
 from continua.transform import blocks
 
 
@@ -52,12 +53,34 @@ class TensorChange:
 
 
 @dataclass(frozen=True)
+class OutputChange:
+    """The outputs of two models for one input.
+
+    Attributes:
+        error: the L2 norm of the difference, relative to that of the source's output.
+        agreement: the share of predictions, the largest entry along the last dimension, that are
+            the same; None for outputs of a single entry.
+    """
+
+    error: float
+    agreement: float | None
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """Two models that differ by a change of basis; `print` shows it as a table."""
+    """Two models that differ by a change of basis; `print` shows it as a table.
+
+    Attributes:
+        source: how large the first is.
+        target: how large the second is.
+        tensors: the functions of depth before and after.
+        outputs: those for the input that was given; None without one.
+    """
 
     source: Size
     target: Size
     tensors: tuple[TensorChange, ...]
+    outputs: OutputChange | None = None
 
     def __str__(self) -> str:
         rows: list[tuple[str, ...]] = [("", "source", "target", "ratio")]
@@ -68,15 +91,22 @@ class Comparison:
         changes = [("tensor", "source", "target", "relative L2 error")]
         for c in self.tensors:
             changes.append((c.name, repr(c.source), repr(c.target), f"{c.error:.3e}"))
-        return table(rows) + "\n\n" + table(changes)
+        text = table(rows) + "\n\n" + table(changes)
+        if self.outputs is not None:
+            text += f"\n\noutputs: relative L2 error {self.outputs.error:.3e}"
+            if self.outputs.agreement is not None:
+                text += f", same prediction {100 * self.outputs.agreement:.2f} %"
+        return text
 
 
-def compare(source: nn.Module, target: nn.Module) -> Comparison:
-    """Parameters, bytes, and the relative L2 error of each function of depth.
+def compare(source: nn.Module, target: nn.Module, x: Any = None) -> Comparison:
+    """Parameters, bytes, the relative L2 error of each function of depth, and of the outputs.
 
     Args:
         source: a model that contains ODE blocks.
         target: the same model after `compress` or `refine`.
+        x: an input of both, for which outputs and predictions are compared in evaluation mode: a
+            tensor, or a tuple or dictionary of what the models are called with.
 
     Example:
         >>> import continua as ct
@@ -114,7 +144,27 @@ def compare(source: nn.Module, target: nn.Module) -> Comparison:
             kind = "weight" if key in a.expansion.weights else "state"
             full = f"{name}.{key}" if name else key
             changes.append(TensorChange(full, kind, basis, other, error))
-    return Comparison(size(source), size(target), tuple(changes))
+    outputs = None if x is None else _outputs(source, target, x)
+    return Comparison(size(source), size(target), tuple(changes), outputs)
+
+
+@torch.no_grad()
+def _outputs(source: nn.Module, target: nn.Module, x: Any) -> OutputChange:
+    if isinstance(x, Mapping):
+        args, kwargs = (), dict(x)
+    else:
+        args, kwargs = (tuple(x) if isinstance(x, list | tuple) else (x,)), {}
+    a, b = (copied(model).eval()(*args, **kwargs) for model in (source, target))
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.shape != b.shape:
+        raise ArgumentError("outputs are compared where both models return one tensor of one shape")
+    wide = torch.promote_types(a.dtype, torch.float64)
+    one, other = a.cpu().to(wide), b.cpu().to(wide)
+    norm = float(one.norm())
+    error = float((one - other).norm()) / (norm or 1.0)
+    agreement = None
+    if one.dim() > 0 and one.shape[-1] > 1 and not one.is_complex():
+        agreement = float((one.argmax(-1) == other.argmax(-1)).double().mean())
+    return OutputChange(error, agreement)
 
 
 def size(model: nn.Module) -> Size:

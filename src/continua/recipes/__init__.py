@@ -21,6 +21,7 @@ from ._demo import DemoOptions, DemoReport, check_demo, run_demo
 from ._demo_table import Row
 from ._gradcheck import GradcheckOptions, run_gradcheck
 from ._grid import Grid
+from ._heal import HealOptions, run_heal
 from ._image_setup import ImageSetup
 from ._measure import Sweep, measure
 from ._memory import MemoryOptions, run_memory
@@ -82,6 +83,7 @@ __all__ = [
     "DemoOptions",
     "DemoReport",
     "GradcheckOptions",
+    "HealOptions",
     "ImageSetup",
     "MemoryOptions",
     "PointSetup",
@@ -100,6 +102,7 @@ __all__ = [
     "parse_solver",
     "run_demo",
     "run_gradcheck",
+    "run_heal",
     "run_memory",
     "write_figure",
 ]

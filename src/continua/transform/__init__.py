@@ -4,8 +4,10 @@ from ._blocks import blocks, blocks_if_any, recipe_of, set_recipe
 from ._compress import compress
 from ._convert import convert
 from ._elastic import Elastic
+from ._heal import HealProgress, heal
 from ._hyper import fit_hypernetwork
 from ._project import project_gradient
+from ._recalibrate import recalibrate
 from ._refine import refine
 from ._sizes import Choice, check_sizes, size_arguments
 from ._smoothness import smoothness
@@ -13,6 +15,6 @@ from ._unroll import unroll
 
 __all__ = [
     "refine", "compress", "convert", "fit_hypernetwork", "unroll", "project_gradient", "Elastic",
-    "smoothness", "blocks", "blocks_if_any", "Choice", "check_sizes", "size_arguments",
-    "recipe_of", "set_recipe",
+    "smoothness", "recalibrate", "heal", "HealProgress", "blocks", "blocks_if_any", "Choice",
+    "check_sizes", "size_arguments", "recipe_of", "set_recipe",
 ]  # fmt: skip

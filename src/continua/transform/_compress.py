@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import torch
@@ -17,9 +17,12 @@ from continua.field import BasisChoice, choose, choose_bases, copied, matches, n
 from continua.gradient import checked_solver
 from continua.solve import Solver
 
+from ._batches import Batches
 from ._blocks import blocks, refuse_elastic, transformed
+from ._fit import Stacks, fit_blocks
+from ._recalibrate import reestimate
 
-Method = Literal["project", "interpolate"]
+Method = Literal["project", "interpolate", "fit"]
 Mappings = {"project": projection, "interpolate": interpolation}
 #: what a block may be given of its own, and where
 KEYS = ("basis", "state_basis", "steps", "solver")
@@ -36,6 +39,7 @@ def compress(
     state_basis: BasisChoice | None = None,
     method: Method = "project",
     per_block: Mapping[str, Mapping[str, Any]] | None = None,
+    calibrate: Iterable[Any] | None = None,
 ) -> M:
     r"""A smaller model, by a change of basis: no retraining, no data.
 
@@ -55,10 +59,15 @@ def compress(
         solver: the new solver, or a mapping from patterns of block names to solvers; `steps`
             overrides its number of steps.
         state_basis: the new basis of the state, or patterns of tensor names; None takes `basis`.
-        method: `"project"` or `"interpolate"`.
+        method: `"project"`, `"interpolate"`, or `"fit"`: then the last linear or convolutional map
+            of each field is fitted, by least squares, so that the smaller network follows the
+            states of the larger one; one batch of `calibrate` in four is held back to choose by.
+            This is for layers that were trained apart, as those that `convert` takes.
         per_block: choices for some blocks: a mapping from patterns of block names to choices
             among `basis`, `steps`, `solver` and `state_basis`, of which the first match wins.
             A choice made here goes before the one for all blocks.
+        calibrate: inputs without labels, in batches, from which the batch-norm statistics are read
+            again at the end (`recalibrate`). A few hundred are enough.
 
     Example:
         >>> import continua as ct
@@ -81,19 +90,30 @@ def compress(
     """
     refuse_elastic(model)
     if method not in get_args(Method):
-        raise ArgumentError(f"method is 'project' or 'interpolate', not {method!r}")
+        raise ArgumentError(f"method is 'project', 'interpolate' or 'fit', not {method!r}")
+    if method == "fit" and calibrate is None:
+        raise ArgumentError("method='fit' needs inputs to fit to: calibrate=[x, ...]")
     names = _names(blocks(model))
     for_all = {"basis": basis, "state_basis": state_basis, "steps": steps, "solver": solver}
     chosen = _choices(names, for_all, per_block)
     small = copied(model)
+    # One batch is held back, and one must be left.
+    batches = None if calibrate is None else Batches(small, calibrate, 2 if method == "fit" else 1)
+    starts: dict[str, list[Stacks]] = {}
     for name, block in blocks(small).items():
         choice = chosen[name]
         targets = _targets(block, choice["basis"], choice["state_basis"], names)
-        stacks = {
-            key: (target, _changed(block, key, target, method)) for key, target in targets.items()
-        }
+        starts[name] = [
+            {key: (target, _changed(block, key, target, way)) for key, target in targets.items()}
+            for way in ((method,) if method != "fit" else Mappings if targets else ("project",))
+        ]
         used = checked_solver(block.solver if choice["solver"] is None else choice["solver"])
-        block.rebase(stacks, used if choice["steps"] is None else used.with_steps(choice["steps"]))
+        count = choice["steps"]
+        block.rebase(starts[name][0], used if count is None else used.with_steps(count))
+    if batches is not None and method == "fit":
+        fit_blocks(copied(model), small, starts, batches)
+    elif batches is not None:
+        reestimate(small, batches)
     return small
 
 
@@ -111,7 +131,7 @@ def _targets(
     return {name: chosen[name] for name in [*weights, *state] if name in chosen}
 
 
-def _changed(block: ODEBlock, name: str, target: Basis, method: Method) -> Tensor:
+def _changed(block: ODEBlock, name: str, target: Basis, method: str) -> Tensor:
     source, stack = block.expansion.bases[name], tensor(block.field, name)
     new = transformed(Mappings[method](source, target), stack)
     if block.expansion.constraints.get(name) is non_negative:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import copy
+from typing import Any, TypeVar, overload
 
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from continua._errors import ArgumentError
 from continua.field import copied, tensor
@@ -13,38 +15,86 @@ from ._blocks import blocks, transformed
 from ._elastic import Elastic
 
 M = TypeVar("M", bound=nn.Module)
+O = TypeVar("O", bound=Optimizer)
 
 
-def refine(model: M, factor: int = 2) -> M:
+@overload
+def refine(model: M, optimizer: int | None = None, factor: int = 2) -> M: ...
+@overload
+def refine(model: M, optimizer: O, factor: int = 2) -> tuple[M, O]: ...
+
+
+def refine(model: nn.Module, optimizer: Any = None, factor: int = 2) -> Any:
     r"""A model with more basis functions and more steps, and the same θ(s) and σ(s).
 
     Every block gets `factor` times as many steps, and each of its bases the larger one that
     contains it (`Basis.refined`). The functions of depth do not change; the output changes by
     the solver's error, which shrinks. Stateful ODE-Nets refine so while training: start with one
-    function and one step, double both a few times. The optimizer has to be made anew, since the
-    parameters are other tensors.
+    function and one step, double both a few times.
+
+    The parameters are other tensors afterwards. An optimizer that is given comes back as one of
+    the new parameters: its momenta are functions of depth too and are refined by the same exact
+    map, and its groups and settings are kept. A learning-rate schedule has to be made anew.
 
     Args:
         model: any module that contains ODE blocks; it is not changed. An `Elastic` grows: what it
             was is then its second size, statistics included.
+        optimizer: of the model's parameters; it is not changed. May be left out:
+            `refine(model, 4)`.
         factor: how many times finer.
 
+    Returns:
+        The model, or the model and the optimizer.
+
     Example:
-        >>> import continua as ct
+        >>> import torch, continua as ct
         >>> block = ct.ODEBlock(nn.Linear(2, 2), ct.PiecewiseConstant(1), ct.Euler(steps=1))
         >>> ct.refine(block).field.weight.shape
         torch.Size([2, 2, 2])
+        >>> optimizer = torch.optim.SGD(block.parameters(), lr=0.1, momentum=0.9)
+        >>> block, optimizer = ct.refine(block, optimizer)
     """
+    if not isinstance(optimizer, Optimizer | None):
+        optimizer, factor = None, optimizer
     if isinstance(factor, bool) or not isinstance(factor, int) or factor < 1:
         raise ArgumentError(f"factor is a whole number of at least 1, not {factor!r}")
     if isinstance(model, Elastic):
-        return model.grown(refine(model.model, factor))  # type: ignore[return-value]
+        return model.grown(refine(model.model, factor))
     blocks(model)
     fine = copied(model)
+    matrices: dict[int, Tensor] = {}  # by the new parameter
     for block in blocks(fine).values():
-        stacks = {}
+        stacks, found = {}, {}
         for name, basis in block.expansion.bases.items():
             finer, matrix = basis.refined(factor)
             stacks[name] = (finer, transformed(matrix, tensor(block.field, name)))
+            found[name] = matrix
         block.rebase(stacks, block.solver.refined(factor))
-    return fine
+        matrices |= {id(tensor(block.field, name)): matrix for name, matrix in found.items()}
+    return fine if optimizer is None else (fine, _carried(optimizer, model, fine, matrices))
+
+
+def _carried(
+    optimizer: Optimizer, model: nn.Module, fine: nn.Module, matrices: dict[int, Tensor]
+) -> Optimizer:
+    """The optimizer for the parameters of the refined model."""
+    new = dict(fine.named_parameters())
+    pairs = {id(p): new[name] for name, p in model.named_parameters()}
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    if not any(id(p) in pairs for p in held):
+        raise ArgumentError(
+            "the optimizer holds no parameter of the model; give the one that trains it"
+        )
+    # The memo of the copy holds the new parameters in the old ones' place.
+    made = copy.deepcopy(optimizer, {id(p): pairs.get(id(p), p) for p in held})
+    for old in held:
+        parameter = pairs.get(id(old))
+        if parameter is None or id(parameter) not in matrices or parameter not in made.state:
+            continue
+        state = made.state[parameter]
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.dim() and value.shape == old.shape:
+                refined = transformed(matrices[id(parameter)], value)
+                # Mean squares, which a spline's map could push below zero.
+                state[key] = refined.clamp(min=0) if bool((value >= 0).all()) else refined
+    return made

@@ -1,0 +1,81 @@
+"""A smaller model healed by the one that it was made from."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+
+import continua as ct
+from continua.measure import Comparison
+from continua.train import Progress, Watch, silent
+
+from ._commands import check_apart, model_of_run, moved, using
+from ._device import find_device
+from ._model import open_model, save_model
+
+
+@dataclass(frozen=True)
+class HealOptions:
+    """What to heal, and by whom."""
+
+    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    """The folder of a model that compress made."""
+
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
+    """Where to write the healed model."""
+
+    teacher: Path
+    """The run folder, or the folder of the model, that it was made from."""
+
+    steps: int = 200
+    """The largest number of steps."""
+
+    samples: int = 2048
+    """Of the training inputs, the first so many; labels are not read."""
+
+    batch_size: int = 64
+    """Samples at a time."""
+
+    data: Path | None = None
+    """The folder with the data, if it is not where the run found it."""
+
+    device: str = "auto"
+    """auto, cpu, cuda, ..."""
+
+    threads: int | None = None
+    """Processor threads; all by default."""
+
+
+def run_heal(options: HealOptions, watch: Watch = silent) -> Comparison:
+    """Write a healed model."""
+    device = find_device(options.device)
+    check_apart(options.model, options.out)
+    for name in ("samples", "batch_size"):
+        if getattr(options, name) < 1:
+            raise ct.ArgumentError(f"{name} is at least 1, not {getattr(options, name)}")
+    small, origin = model_of_run(options.model)
+    teacher, _ = open_model(options.teacher)
+    run = moved(origin, options.data)
+    watch(Progress("reading", 0, 1))
+    _, task = run.load()
+    watch(Progress("reading", 1, 1))
+    index = torch.arange(min(options.samples, task.size("train")))
+    rows = torch.split(index, options.batch_size)
+    inputs = [task.batch("train", some, None)[0] for some in rows]
+
+    def tell(now: ct.HealProgress) -> None:
+        watch(Progress("healing", now.step, options.steps, f"held-back loss {now.loss:.4f}"))
+
+    with using(options.threads):
+        healed = ct.heal(
+            small.to(device), teacher.to(device), inputs, steps=options.steps, callback=tell
+        )
+    how = dataclasses.asdict(options)
+    kept = {key: how[key] for key in ("steps", "samples", "batch_size")}
+    save_model(healed.cpu(), options.out, run, verb="heal", **kept)
+    return ct.compare(teacher.cpu(), healed.cpu(), inputs[0])

@@ -1,0 +1,144 @@
+"""Batches of inputs without labels, looked at before the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from continua._errors import ArgumentError, ShapeError
+
+#: what a model raises when it is called with something that it does not take
+REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, AttributeError)
+
+
+class Batches:
+    """Batches that can be read again and again, each checked when it is read.
+
+    A list is checked as a whole at once, and so is what an iterator gives; of anything else, such
+    as a `DataLoader`, the first batch is checked at once and the others when they come.
+
+    Args:
+        model: is called once with each shape, in evaluation mode.
+        batches: each what the model is called with: a tensor, a list or tuple of arguments, or a
+            dictionary of arguments by name.
+        least: how many there must be.
+    """
+
+    def __init__(self, model: nn.Module, batches: Iterable[Any], least: int = 1):
+        self._batches = _listed(batches)
+        self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self._model, self._known = model, set[tuple[torch.Size, ...]]()
+        self._first: list[Tensor] | None = None
+        count = 0
+        for _ in self:
+            count += 1
+            if count >= least and not isinstance(self._batches, Sequence):
+                break
+        if count < least:
+            raise ArgumentError(
+                f"{count or 'no'} batch{'es' * (count != 1)} of inputs given, where at least "
+                f"{least} {'is' if least == 1 else 'are'} needed"
+            )
+
+    def __iter__(self) -> Iterator[Any]:
+        for i, batch in enumerate(self._batches):
+            self._check(i, batch)
+            yield tree_map(self._moved, batch)
+
+    def _moved(self, leaf: Any) -> Any:
+        return leaf.to(self._device) if isinstance(leaf, Tensor) else leaf
+
+    def _check(self, i: int, batch: Any) -> None:
+        if not isinstance(batch, Tensor | list | tuple | Mapping):
+            raise ArgumentError(
+                f"batch {i} is a {type(batch).__name__}; a batch is a tensor, or a tuple or "
+                "dictionary of what the model is called with"
+            )
+        leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
+        for leaf in leaves:
+            if leaf.is_floating_point() and not bool(leaf.isfinite().all()):
+                raise ArgumentError(f"batch {i} contains NaN or infinity")
+        kinds = [(leaf.dtype, leaf.dim()) for leaf in leaves]
+        if self._first is None:
+            self._first = leaves
+        if kinds != [(leaf.dtype, leaf.dim()) for leaf in self._first]:
+            raise ShapeError(
+                f"batch {i} is {described(leaves)}, batch 0 is {described(self._first)}; "
+                "all batches have one dtype, and one shape but for sizes that the model leaves open"
+            )
+        shapes = tuple(leaf.shape[1:] for leaf in leaves)
+        if shapes not in self._known:
+            _call_once(self._model, tree_map(self._moved, batch))
+            self._known.add(shapes)
+
+
+def call(model: nn.Module, batch: Any) -> Any:
+    """The output of a model for a batch."""
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, list | tuple) else model(batch)
+
+
+class _ReachedError(Exception):
+    """A forward came to where it was to stop."""
+
+
+def reached(model: nn.Module, module: nn.Module, batch: Any) -> tuple[tuple[Any, ...], Any]:
+    """What a part of a model is called with, positional and by name; the forward ends there."""
+    found: list[tuple[tuple[Any, ...], Any]] = []
+
+    def stop(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        found.append((args, kwargs))
+        raise _ReachedError
+
+    handle = module.register_forward_pre_hook(stop, with_kwargs=True)
+    try:
+        call(model, batch)
+    except _ReachedError:
+        pass
+    finally:
+        handle.remove()
+    return found[0]
+
+
+def described(leaves: Sequence[Tensor]) -> str:
+    """Shapes and dtypes in words."""
+    kinds = (f"{list(x.shape)} in {str(x.dtype).removeprefix('torch.')}" for x in leaves)
+    return " and ".join(kinds) or "without a tensor"
+
+
+def _listed(batches: Iterable[Any]) -> Iterable[Any]:
+    if isinstance(batches, Tensor):
+        raise ArgumentError(
+            f"batches is a list of batches, not one tensor of shape {list(batches.shape)}; "
+            "split it: x.split(64)"
+        )
+    if isinstance(batches, str | bytes | Mapping) or not isinstance(batches, Iterable):
+        raise ArgumentError(
+            f"batches is a list, a DataLoader or another iterable, not {type(batches).__name__}"
+        )
+    return list(batches) if isinstance(batches, Iterator) else batches
+
+
+@torch.no_grad()
+def _call_once(model: nn.Module, batch: Any) -> None:
+    modes = {module: module.training for module in model.modules()}
+    try:
+        call(model.eval(), batch)
+    except REFUSALS as error:
+        leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
+        raise ArgumentError(
+            f"the model does not take a batch of {described(leaves)} ({_first_line(error)}); "
+            "a batch is what the model is called with, without labels"
+        ) from error
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

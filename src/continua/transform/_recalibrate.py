@@ -1,0 +1,95 @@
+"""Statistics read again, weights untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from continua.block import ODEBlock
+from continua.field import copied
+
+from ._batches import Batches, call, reached
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def recalibrate(model: M, batches: Iterable[Any]) -> M:
+    r"""A model whose batch-norm statistics are read again, at every depth.
+
+    Weights that were changed without training, as `compress` does, no longer fit the running
+    statistics of the norms behind them. Some forward passes give new ones. Each is the mean over
+    the batches, so neither the old values nor the norms' momentum matter:
+
+    .. math:: \sigma = \frac1n \sum_{i=1}^n \Phi^+ \big(\sigma^{(i)}(s_j)\big)_j
+
+    with the statistics of batch i at the depths that the solver visits, and the least squares by
+    which a block turns values at depths into coefficients. Norms of blocks and norms outside of
+    blocks are treated alike; all else is in evaluation mode. What no evaluation of a block reads
+    stays as it was. A model without statistics comes back as a copy.
+
+    Args:
+        model: any module; it is not changed.
+        batches: inputs without labels, each a tensor, or a tuple or dictionary of what the model
+            is called with. A few hundred inputs are enough, and batches as large as those of the
+            training are best.
+
+    Example:
+        >>> import continua as ct
+        >>> field = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
+        >>> block = ct.ODEBlock(field, ct.PiecewiseConstant(3), ct.Euler(steps=3))
+        >>> x = torch.tensor([[0.0, 1.0], [2.0, 5.0]])
+        >>> ct.recalibrate(block, [x]).field[0].running_mean[0]
+        tensor([1., 3.])
+    """
+    made = copied(model)
+    read = Batches(made, batches)
+    reestimate(made, read)
+    return made
+
+
+@torch.no_grad()
+def reestimate(model: nn.Module, batches: Iterable[Any], until: nn.Module | None = None) -> None:
+    """Read the statistics of a model again, in place.
+
+    Args:
+        model: whose statistics change.
+        batches: of inputs.
+        until: the last module whose statistics are wanted; None is all of them.
+    """
+    with _reading(model) as norms:
+        for i, batch in enumerate(batches):
+            for norm in norms:
+                norm.momentum = 1 / (i + 1)  # the mean of all batches so far
+            if until is None:
+                call(model, batch)
+            else:
+                until(*(found := reached(model, until, batch))[0], **found[1])
+
+
+@contextmanager
+def _reading(model: nn.Module) -> Iterator[list[_NormBase]]:
+    """The norms of a model, set to training with all that has state; as they were afterwards."""
+    norms = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
+    momenta = [norm.momentum for norm in norms]
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    for norm in norms:
+        norm.training = True
+    for block in model.modules():
+        if isinstance(block, ODEBlock) and block.expansion.state:
+            # A block updates its state if the field is training; the parts have their own mode.
+            block.field.training = True
+            for name in block.expansion.state:
+                block.field.get_submodule(name.rpartition(".")[0]).training = True
+    try:
+        yield norms
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum

@@ -1,0 +1,98 @@
+"""Smaller models trained by larger ones, without labels."""
+
+import copy
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+import continua as ct
+from nets import mlp, scrambled
+
+
+def pair() -> tuple[nn.Module, nn.Module, list[torch.Tensor]]:
+    torch.manual_seed(0)
+    block = scrambled(ct.ODEBlock(mlp(norm=True), ct.PiecewiseConstant(4), ct.Euler(steps=4)))
+    inputs = list(torch.randn(192, 6).split(32))
+    model = ct.recalibrate(nn.Sequential(block, nn.Dropout(0.5), nn.Linear(6, 3)), inputs)
+    return ct.compress(model, ct.PiecewiseConstant(2), steps=2), model, inputs
+
+
+def gap(small: nn.Module, model: nn.Module, x: torch.Tensor) -> float:
+    with torch.no_grad():
+        return float((small.eval()(x) - model.eval()(x)).norm())
+
+
+def test_the_outputs_come_nearer_on_new_inputs():
+    small, model, inputs = pair()
+    before = [copy.deepcopy(m.state_dict()) for m in (small, model)]
+    seen: list[ct.HealProgress] = []
+    healed = ct.heal(small, model, inputs, steps=60, check_every=20, callback=seen.append)
+    for m, state in zip((small, model), before, strict=True):
+        torch.testing.assert_close(m.state_dict(), state, rtol=0, atol=0)
+    assert [one.step for one in seen] == [20, 40, 60]
+    assert all(module.training for module in healed.modules())
+    assert seen[-1].best == min(one.loss for one in seen)
+    new = torch.randn(64, 6)
+    assert gap(healed, model, new) < 0.7 * gap(small, model, new)
+    assert healed[0].solver == ct.Euler(steps=2)
+
+
+@pytest.mark.parametrize("lr", [0.0, 10.0])
+def test_it_is_never_worse_than_it_began(lr):
+    """On what was held back, which is the second batch."""
+    small, model, inputs = pair()
+    healed = ct.heal(small, model, inputs[:3], steps=6, lr=lr, check_every=2, trajectory=0.0)
+    assert gap(healed, model, inputs[1]) <= gap(small, model, inputs[1])
+
+
+def test_a_model_that_is_its_own_teacher_stays():
+    _, model, inputs = pair()
+    healed = ct.heal(model, model, inputs, steps=4, check_every=1)
+    torch.testing.assert_close(healed.state_dict(), model.state_dict(), rtol=0, atol=0)
+
+
+def test_patience_ends_it():
+    _, model, inputs = pair()
+    seen: list[ct.HealProgress] = []
+    ct.heal(model, model, inputs, steps=9, check_every=1, patience=2, callback=seen.append)
+    assert [one.step for one in seen] == [1, 2]
+
+
+def test_the_trajectory_alone_can_teach():
+    """Outputs that say nothing: the states of the block still come nearer."""
+    small, model, inputs = pair()
+    with torch.no_grad():
+        for m in (small, model):
+            m[2].weight.zero_()
+    healed = ct.heal(small, model, inputs, steps=60)
+    new = torch.randn(64, 6)
+    assert gap(healed[0], model[0], new) < 0.8 * gap(small[0], model[0], new)
+
+
+def test_progress_is_logged_and_nothing_is_printed(caplog, capsys):
+    small, model, inputs = pair()
+    with caplog.at_level(logging.INFO, logger="continua"):
+        ct.heal(small, model, inputs, steps=2, check_every=1)
+    assert "step 2: held-back loss" in caplog.text
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"steps": 0}, "steps is a whole number"),
+        ({"lr": float("nan")}, "lr is a finite number"),
+        ({"batches": []}, "no batches"),
+        ({"batches": [torch.randn(4, 6)]}, "1 batch of inputs"),
+        ({"batches": [torch.randn(4, 5)] * 2}, "does not take a batch"),
+        ({"teacher": nn.Sequential(nn.Linear(6, 3))}, "contains no ODEBlock"),
+        ({"teacher": ct.ODEBlock(nn.Linear(6, 6))}, "different blocks"),
+    ],
+)
+def test_bad_arguments(given, match):
+    small, model, inputs = pair()
+    arguments = {"teacher": model, "batches": inputs, "steps": 2, **given}
+    with pytest.raises(ct.ArgumentError, match=match):
+        ct.heal(small, **arguments)

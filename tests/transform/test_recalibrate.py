@@ -1,0 +1,143 @@
+"""Statistics read again."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import continua as ct
+from nets import conv_unit, mlp, scrambled
+
+
+def model_of(solver: ct.Solver, basis: ct.Basis) -> nn.Sequential:
+    torch.manual_seed(0)
+    block = scrambled(ct.ODEBlock(conv_unit(), basis, solver, span=(0.0, 2.0)))
+    for name in block.expansion.state:  # a function that is positive in every basis
+        block.field.get_buffer(name)[1:] *= 0.1
+    return nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), block, nn.BatchNorm2d(4)).double()
+
+
+def images(n: int = 1) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    return [torch.randn(8, 2, 7, 7, dtype=torch.float64) for _ in range(n)]
+
+
+def test_one_batch_gives_its_own_statistics_at_every_layer():
+    """Against the same network, written out as layers, in training mode with momentum 1."""
+    model = model_of(ct.Euler(steps=4), ct.PiecewiseConstant(4))
+    (x,) = images()
+    found = ct.recalibrate(model, [x])
+
+    layers = ct.unroll(model).train()
+    for module in layers.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 1.0
+    layers(x)
+    for outer in ("1", "3"):
+        for key in ("running_mean", "running_var"):
+            here, there = (m.get_submodule(outer).get_buffer(key) for m in (found, layers))
+            torch.testing.assert_close(here, there)
+    for step in range(4):
+        stage = layers[2].get_submodule(f"stage{step}")
+        for name in found[2].expansion.state:
+            torch.testing.assert_close(
+                found[2].field.get_buffer(name)[step], stage.get_buffer(name)
+            )
+
+
+@pytest.mark.parametrize(
+    "basis", [ct.PiecewiseConstant(2), ct.Legendre(2), ct.Constant()], ids=repr
+)
+def test_the_mean_over_batches(basis):
+    model = model_of(ct.Midpoint(steps=3), basis)
+    every = images(3)
+    found = ct.recalibrate(model, every).state_dict()
+    alone = [ct.recalibrate(model, [x]).state_dict() for x in every]
+    for name, value in found.items():
+        if "running" in name:
+            torch.testing.assert_close(value, torch.stack([one[name] for one in alone]).mean(0))
+
+
+def test_neither_momentum_nor_old_statistics_matter():
+    model = model_of(ct.Euler(steps=2), ct.PiecewiseConstant(2))
+    other = copy.deepcopy(model)
+    for module in other.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 0.7
+    for name, buffer in other.named_buffers():
+        if "running" in name:
+            buffer.add_(1.0)
+    here, there = (ct.recalibrate(m, images(2)).state_dict() for m in (model, other))
+    torch.testing.assert_close(here, there)
+
+
+def test_weights_modes_and_the_argument_are_untouched():
+    model = model_of(ct.Euler(steps=2), ct.PiecewiseConstant(2))
+    model[2].eval()
+    before = copy.deepcopy(model.state_dict())
+    found = ct.recalibrate(model, images())
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+    for name, parameter in found.named_parameters():
+        assert torch.equal(parameter, before[name])
+    modes = [module.training for module in model.modules()]
+    assert [module.training for module in found.modules()] == modes
+    assert all(m.momentum == 0.1 for m in found.modules() if isinstance(m, nn.BatchNorm2d))
+
+
+def test_dropout_is_off():
+    torch.manual_seed(0)
+    field = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(3), nn.Linear(3, 3))
+    block = ct.ODEBlock(field, ct.PiecewiseConstant(2), ct.Euler(steps=2))
+    x = torch.randn(16, 3)
+    found = ct.recalibrate(block, [x])
+    torch.testing.assert_close(found.field[1].running_mean[0], x.mean(0))
+
+
+def test_instance_norm():
+    field = nn.Sequential(nn.InstanceNorm1d(3, track_running_stats=True), nn.Tanh())
+    block = ct.ODEBlock(field, ct.PiecewiseConstant(2), ct.Euler(steps=2))
+    every = [torch.randn(4, 3, 9), torch.randn(4, 3, 9)]
+    found = ct.recalibrate(block, every).field[0].running_mean[0]
+    torch.testing.assert_close(found, torch.stack(every).mean((0, 1, 3)))
+
+
+def test_batches_of_every_form():
+    block = ct.ODEBlock(mlp(norm=True), ct.PiecewiseConstant(2), ct.Euler(steps=2))
+    x = torch.randn(8, 6)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), batch_size=8)
+    expected = ct.recalibrate(block, [x]).state_dict()
+    for batches in (iter([x]), [(x,)], [{"x": x}], loader):
+        found = ct.recalibrate(block, batches).state_dict()
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_a_model_without_statistics_comes_back_as_a_copy():
+    block = ct.ODEBlock(mlp(), ct.PiecewiseConstant(2), ct.Euler(steps=2))
+    found = ct.recalibrate(block, [torch.randn(8, 6)])
+    assert found is not block
+    torch.testing.assert_close(found.state_dict(), block.state_dict())
+
+
+X = torch.randn(8, 6)
+
+
+@pytest.mark.parametrize(
+    ("batches", "match"),
+    [
+        ([], "no batches"),
+        (X, r"not one tensor of shape \[8, 6\]"),
+        (3, "not int"),
+        ([X, X[0]], "batch 1 is"),
+        ([X, X.double()], r"batch 1 is \[8, 6\] in float64"),
+        ([X, X[:, :4]], r"does not take a batch of \[8, 4\]"),
+        ([torch.zeros(8, dtype=torch.int64)], "without labels"),
+        ([(X, torch.zeros(8, dtype=torch.int64))], "without labels"),
+        ([X, X * float("nan")], "batch 1 contains NaN"),
+        (["text"], "batch 0 is a str"),
+    ],
+)
+def test_bad_batches(batches, match):
+    model = nn.Sequential(ct.ODEBlock(mlp(norm=True), ct.PiecewiseConstant(2), ct.Euler(steps=2)))
+    with pytest.raises(ct.ArgumentError, match=match):
+        ct.recalibrate(model, batches)
