@@ -65,12 +65,12 @@ class FieldRun:
             self.coefficients = self._given
         elif self.twin is not None:
             self.coefficients = self.twin.coefficients()
+            if may_keep_views(self.coefficients.values()):
+                self.views = self.twin.views
         else:
             expansion = self.expansion
             names = (*expansion.weights, *expansion.state, *expansion.carried)
             self.coefficients = {name: tensor(self.field, name) for name in names}
-        if self.twin is not None and may_keep_views(self.coefficients.values()):
-            self.views = self.twin.views
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
