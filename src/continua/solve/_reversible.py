@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import functools
 import itertools
 from abc import abstractmethod
@@ -135,12 +134,12 @@ class ReversibleSolver(Solver):
 def _plan(
     solver: ReversibleSolver, span: Span, jumps: tuple[float, ...]
 ) -> tuple[tuple[Stage, ...], ...]:
-    ends, where = grid(span, solver.steps), sorted(jumps)
+    ends = grid(span, solver.steps)
     near = 1e-9 * abs(span[1] - span[0]) / solver.steps  # both are rounded, each in its own way
     out = []
     for start, end in itertools.pairwise(ends):
-        i = bisect.bisect_left(where, float(end) - near)
-        jump = i < len(where) and where[i] <= float(end) + near and end != ends[-1]
+        low, high = float(end) - near, float(end) + near
+        jump = end != ends[-1] and any(low <= where <= high for where in jumps)
         out.append(tuple(solver._stages(start, end, jump)))
     return tuple(out)
 
