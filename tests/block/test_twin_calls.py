@@ -1,5 +1,6 @@
 """A block after its field was changed, compiled, or called with other coefficients."""
 
+import collections
 import contextlib
 import copy
 
@@ -147,3 +148,60 @@ def test_a_field_that_is_compiled_by_itself():
     expected = block(x)
     block.field.compile(backend="eager")
     torch.testing.assert_close(block(x), expected)
+
+
+class Replaced(nn.Module):
+    """State that is replaced at every call, not written in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, z):
+        self.mean = 0.9 * self.mean + 0.1 * z.detach().mean(0)
+        return z * 0.1
+
+
+def test_a_compiled_forward_keeps_state_that_is_replaced():
+    torch.compiler.reset()
+    block = ct.ODEBlock(Replaced(), ct.PiecewiseConstant(2), ct.Euler(steps=2))
+    other, x = copy.deepcopy(block), torch.randn(3, 6)
+    block(x)
+    torch.compile(other, backend="eager")(x)
+    torch.testing.assert_close(other.field.mean, block.field.mean)
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict])
+def test_parts_in_any_container_have_the_weights_of_the_depth(kind):
+    class Held(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Linear(4, 4)
+            self.ops = kind(a=self.a)
+
+        def forward(self, z):
+            return self.ops["a"](z)
+
+    torch.manual_seed(0)
+    block = scrambled(ct.ODEBlock(Held(), ct.PiecewiseConstant(4), ct.Euler(steps=4)))
+    z = x = torch.randn(4, 4)
+    for k in range(4):
+        z = z + block.at((k + 0.5) / 4).a(z) / 4
+    torch.testing.assert_close(block(x), z)
+
+
+def test_index_tables_reach_samples_of_their_own_depth():
+    class Permuted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4))
+            self.register_buffer("order", torch.tensor([2, 0, 3, 1]))
+
+        def forward(self, z):
+            return self.weight * z[:, self.order]
+
+    model = ct.AdaptiveDepth(
+        ct.ODEBlock(Permuted(), ct.Legendre(2), ct.RK4(steps=2)), nn.Linear(4, 1)
+    )
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(model(x), model(x))

@@ -267,3 +267,13 @@ def test_a_solve_that_stops(solver):
     stopped = solve(raise_on_failure=False)
     assert stopped.status is not ct.Status.SUCCESS
     assert stopped.failure is not None
+
+
+@pytest.mark.parametrize("gradient", [ct.Checkpoint(), ct.Adjoint()], ids=repr)
+def test_a_parameter_that_changes_before_the_backward_pass_is_refused(gradient):
+    w = torch.tensor(-1.0, dtype=torch.float64, requires_grad=True)
+    out = ct.odeint(lambda s, z: w * z, torch.ones(1, dtype=torch.float64), gradient=gradient).final
+    with torch.no_grad():
+        w.mul_(3)
+    with pytest.raises(ct.SolveError, match="changed between the forward pass"):
+        out.sum().backward()

@@ -16,6 +16,7 @@ from continua._errors import SolveError
 from continua.basis import Constant, PiecewiseConstant
 from continua.field import Field, FieldRun, Sampling, Signal, StageWeights, fields_of, real, tensor
 from continua.gradient import (
+    CHANGED,
     Backprop,
     Gradient,
     Problem,
@@ -183,8 +184,7 @@ class BlockDynamics(Dynamics):
         """
         if isinstance(self.call.gradient, Backprop) or torch.is_grad_enabled():
             return False
-        updated = self._run.updates and (self.expansion.state or self.expansion.carried)
-        return not updated and plan.heavy and not torch.compiler.is_compiling()
+        return not self._run.updates and plan.heavy and not torch.compiler.is_compiling()
 
     def _first(self, weights: StageWeights, depths: Sequence[Tensor]) -> Sequence[Evaluate]:
         """The evaluations; the very first of a solve shows the mistakes of a field."""
@@ -269,10 +269,7 @@ class BlockDynamics(Dynamics):
     @contextlib.contextmanager
     def again(self) -> Iterator[Rerun]:
         if self._unchanged is not None and not self._unchanged.same(self._seen()):
-            raise SolveError(
-                "weights, arguments or training mode of the field changed between the forward "
-                "pass and the backward pass that evaluates it again; call backward first"
-            )
+            raise SolveError(CHANGED)
         names = (*self.expansion.weights, *self.expansion.state, *self.expansion.carried)
         coefficients = {name: tensor(self.field, name) for name in names} | self._before
         with FieldRun(self.field, self.expansion, self._twins, coefficients) as run:

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.utils import parametrize
 
 from continua._errors import ModuleError
@@ -15,7 +14,7 @@ from continua.basis import Basis, Point, least_squares, sample
 
 from ._expansion import Expansion
 from ._sampling import Sampling, values_at
-from ._tensors import Registry, tensor
+from ._tensors import Registry, slot, tensor
 from ._twin import Twin, Twins
 from ._views import Views, may_keep_views
 
@@ -45,7 +44,8 @@ class FieldRun:
     ):
         self.field, self.expansion = field, expansion
         self._twins, self._given = twins, coefficients
-        self.updates = field.training and coefficients is None
+        has_state = bool(expansion.state or expansion.carried)
+        self.updates = field.training and coefficients is None and has_state
         self._accepted: list[StageWeights] = []
         self._rows: dict[str, Sequence[Tensor]] = {}
         self.placed: StageWeights | None = None  #: whose constant weights the twin has
@@ -53,7 +53,9 @@ class FieldRun:
         self.views: Views | None = None  #: where nothing is recorded
 
     def __enter__(self) -> Self:
-        if parametrize._cache_enabled and any(map(parametrize.is_parametrized, self.parts)):
+        if parametrize._cache_enabled and any(
+            map(parametrize.is_parametrized, self.field.modules())
+        ):
             raise ModuleError(
                 "inside parametrize.cached() every depth would get the weights of the first; "
                 "call the block outside of it"
@@ -78,11 +80,6 @@ class FieldRun:
             self._twins.give_back(self.twin)
         self.twin = self.placed = self.views = None
         self._accepted, self._rows = [], {}
-
-    @property
-    def parts(self) -> list[nn.Module]:
-        """The modules of the field."""
-        return list(self.field.modules())
 
     def rows(self, name: str, sampling: Sampling) -> Sequence[Tensor]:
         """A weight at the rows of a sampling, in the graph of its coefficients."""
@@ -281,13 +278,22 @@ class StageWeights:
     def _compiled(
         self, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[..., Any]:
+        field, names = self._run.field, self._run.expansion.names
         found = self._fixed | {name: values[i] for name, values in self._varying.items()}
-        names = self._run.expansion.names
-        tensors = {n: value for name, value in found.items() for n in names(name)}
+        places = [(name, *slot(field, n), v) for name, v in found.items() for n in names(name)]
 
         def call(*given: Any) -> Any:
-            field = self._run.field
-            return functional_call(field, tensors, (*given, *args), kwargs, tie_weights=False)
+            # What `torch.func.functional_call` does, but state that is replaced can be read.
+            before = [registry[key] for _, registry, key, _ in places]
+            for _, registry, key, value in places:
+                registry[key] = value
+            out = field(*given, *args, **kwargs)
+            for (name, registry, key, value), old in zip(places, before, strict=True):
+                left = registry[key]
+                if self._keep and left is not value and left is not None:
+                    self._replaced.setdefault(name, {})[i] = left.detach()
+                registry[key] = old
+            return out
 
         return call
 

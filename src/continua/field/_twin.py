@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+from collections import deque
 from collections.abc import Collection, Mapping
 from functools import partial
 from operator import is_
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any, Self
 
 from torch import Tensor, nn
@@ -29,8 +31,10 @@ class Twin:
             part: object.__new__(type(part)) for part in field.modules()
         }
         for part, twin in self._twins.items():
-            vars(twin).update({name: self._mapped(value) for name, value in vars(part).items()})
-            children = {name: self._mapped(child) for name, child in part._modules.items()}
+            # Copies, since another thread may add to what is iterated over.
+            attributes, children = vars(part).copy(), part._modules.copy()
+            vars(twin).update({name: self._mapped(value) for name, value in attributes.items()})
+            children = {name: self._mapped(child) for name, child in children.items()}
             own = {"_parameters": {**part._parameters}, "_buffers": {**part._buffers}}
             vars(twin).update(own, _modules=children)
             vars(twin).pop("_compiled_call_impl", None)  # compiled code calls the field itself
@@ -44,15 +48,15 @@ class Twin:
         registries: list[tuple[Registry, Registry]] = [
             (vars(part)[kind], vars(twin)[kind])
             for part, twin in self._twins.items()
-            for kind in ("_parameters", "_buffers")
+            for kind in ("_parameters", "_buffers", "_modules")
         ]
         self._registries = registries
         #: the slots of tensors that are the same at every evaluation
         self._others = [
             (source, own, key)
             for source, own in registries
-            for key in source
-            if (id(own), key) not in varying
+            for key, value in source.items()
+            if (id(own), key) not in varying and not isinstance(value, nn.Module)
         ]
         self.fill()
         self._seen = [
@@ -72,12 +76,20 @@ class Twin:
             parts = [self._mapped(part) for part in (value.func, value.args, value.keywords)]
             same = all(map(is_, parts, (value.func, value.args, value.keywords)))
             return value if same else partial(parts[0], *parts[1], **parts[2])
-        if type(value) in (list, tuple):
+        if isinstance(value, Mapping):
+            found = {key: self._mapped(part) for key, part in value.items()}
+            if not all(map(is_, found.values(), value.values())):
+                value = copy.copy(value)
+                value.update(found)
+        elif isinstance(value, list | tuple | set | frozenset | deque):
             parts = [self._mapped(part) for part in value]
-            return value if all(map(is_, parts, value)) else type(value)(parts)
-        if type(value) is dict:
-            mapped = {key: self._mapped(part) for key, part in value.items()}
-            return value if all(map(is_, mapped.values(), value.values())) else mapped
+            if not all(map(is_, parts, value)):
+                named = isinstance(value, tuple) and hasattr(value, "_fields")
+                value = type(value)(*parts) if named else type(value)(parts)
+        elif any(isinstance(p, nn.Module) and p in self._twins for p in _attributes(value)):
+            owned = {key: self._mapped(part) for key, part in vars(value).items()}
+            value = copy.copy(value)
+            vars(value).update(owned)
         return value
 
     def current(self, field: nn.Module, expansion: Expansion) -> bool:
@@ -104,6 +116,7 @@ class Twin:
         self._before = [source[key] for source, _, key in self._others]
         for (_, own, key), value in zip(self._others, self._before, strict=True):
             own[key] = value
+        self.put({name: held(*self._coefficients[name]) for name in self.expansion.carried})
 
     def finish(self) -> bool:
         """Hand what a forward has set to the field; whether the twin can be used again."""
@@ -121,8 +134,16 @@ class Twin:
         for attributes, own, before in self._own:
             if not _same(own.values(), before.values()):
                 attributes.update({n: v for n, v in own.items() if before.get(n) is not v})
+                for name in before.keys() - own.keys():
+                    attributes.pop(name, None)
                 usable = False
         return usable
+
+
+def _attributes(value: Any) -> Collection[Any]:
+    """What a plain object holds."""
+    plain = hasattr(value, "__dict__") and not isinstance(value, Tensor | type | FunctionType)
+    return vars(value).values() if plain else ()
 
 
 def _same(now: Collection[Any], then: Collection[Any]) -> bool:
@@ -145,6 +166,7 @@ class Twins:
         except IndexError:
             return Twin(field, expansion)
         if not twin.current(field, expansion):
+            self._free.clear()  # the others are as old
             return Twin(field, expansion)
         twin.fill()
         return twin

@@ -40,7 +40,8 @@ class Views:
         key = (name, torch.is_inference_mode_enabled())
         memory, rows = self._copies.get(key, (None, ()))
         shape = (len(picks), *values.shape[1:])
-        if memory is None or memory.shape != shape or memory.dtype != values.dtype:
+        kind = (shape, values.dtype, values.device)
+        if memory is None or (memory.shape, memory.dtype, memory.device) != kind:
             memory = values.new_empty(shape)
             rows = memory.unbind(0)
             self._copies[key] = memory, rows

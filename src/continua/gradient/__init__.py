@@ -8,7 +8,7 @@ from ._checkpoint import Checkpoint
 from ._checks import SaveAt, checked_gradient, checked_solver, checked_span
 from ._dependencies import dependencies
 from ._function import CallableDynamics, cut, wanting
-from ._gradient import Gradient
+from ._gradient import CHANGED, Gradient
 from ._odeint import followed, odeint, solve
 from ._problem import Problem, RunningCost
 from ._reversible import Reversible
@@ -19,7 +19,7 @@ __all__ = [
     # solves
     "odeint", "solve", "followed", "Problem", "RunningCost", "SaveAt",
     # for other dynamics
-    "CallableDynamics", "checked_gradient", "checked_solver", "checked_span", "cut",
+    "CHANGED", "CallableDynamics", "checked_gradient", "checked_solver", "checked_span", "cut",
     "dependencies", "wanting",
 ]  # fmt: skip
 

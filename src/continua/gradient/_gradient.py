@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from continua._errors import ArgumentError
+from continua._errors import ArgumentError, SolveError
 from continua._values import Value
 from continua.solve import (
     Dynamics,
@@ -28,6 +29,11 @@ from continua.solve import (
 )
 
 from ._finite import with_finite_end
+
+CHANGED = (
+    "weights, arguments or training mode of the field changed between the forward pass and the "
+    "backward pass that evaluates it again; call backward first"
+)
 
 
 class Gradient(Value, ABC):
@@ -142,9 +148,11 @@ class _Solve(torch.autograd.Function):
         ctx.job = job
         device = z[0].device.type
         ctx.autocast = (device, torch.get_autocast_dtype(device)) if autocast_on(device) else None
-        ctx.save_for_backward(*job.stored)
-        job.stored = []
+        # Autograd then tells if a tensor that is read again has changed.
+        ctx.kept = len(job.stored)
+        ctx.save_for_backward(*job.stored, *inputs[n:])
         out = [job.trajectory.final, *job.trajectory.saved]
+        job.stored, job.trajectory = [], replace(job.trajectory, final=(), saved=[])
         # A result that is an input would be taken for a view of it.
         return tuple(leaf.clone() for state in out for leaf in state)
 
@@ -152,7 +160,12 @@ class _Solve(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         job: Job = ctx.job
-        job.stored = list(ctx.saved_tensors)
+        try:
+            job.stored = list(ctx.saved_tensors[: ctx.kept])
+        except RuntimeError as error:
+            if "inplace" not in str(error):
+                raise
+            raise SolveError(CHANGED) from error
         n = job.leaves
         states = [tuple(grads[i : i + n]) for i in range(0, len(grads), n)]
         stats = job.trajectory.stats.backward = Stats()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError, SolveError
@@ -24,7 +23,7 @@ from ._checks import (
 )
 from ._ends import Ends, solution, with_end
 from ._function import CallableDynamics, checked_params, refuse_state
-from ._gradient import Gradient, autocast_on
+from ._gradient import Gradient
 from ._problem import Problem, RunningCost
 
 
@@ -108,13 +107,7 @@ def followed(
 ) -> Trajectory:
     """The same without a `Solution`, which takes time to put together."""
     gradient.check(solver, dynamics)
-    start = problem.z
-    # Under autocast the field may compute in half precision; the sum of its steps may not.
-    if autocast_on(start[0].device.type):
-        half = (torch.float16, torch.bfloat16)
-        start = tuple(leaf.float() if leaf.dtype in half else leaf for leaf in start)
-        problem = replace(problem, z=start)
-    start = with_end(dynamics, start, span, problem, at_end=False)
+    start = with_end(dynamics, problem.z, span, problem, at_end=False)
     trajectory = gradient.solve(solver, dynamics, start, problem.span, where)
     if trajectory.status is Status.NON_FINITE:
         check_values(problem.z)

@@ -18,7 +18,7 @@ from ._backprop import Backprop
 from ._checks import checked_state, unflat
 from ._dependencies import leaves_of, refuse_unknown
 from ._first import first_call
-from ._gradient import Gradient, leaf
+from ._gradient import Gradient, autocast_on, leaf
 
 RunningCost = Callable[..., Tensor]
 
@@ -54,6 +54,10 @@ class Problem:
     ) -> Problem:
         """Check a state and a running cost."""
         z, structure = checked_state(x, weight)
+        # Under autocast the field may compute in half precision; the sum of its steps may not.
+        if autocast_on(z[0].device.type):
+            half = (torch.float16, torch.bfloat16)
+            z = tuple(part.float() if part.dtype in half else part for part in z)
         repeated = torch.is_grad_enabled() and not isinstance(gradient, Backprop)
         if cost is None:
             return cls(z, structure, None, None, span, repeated)

@@ -16,7 +16,7 @@ from continua._errors import ArgumentError, ModuleError, ShapeError, SolveError
 from continua.basis import Basis, Constant
 from continua.block import ODEBlock
 from continua.field import Field, Signal, Twin, evaluated, fields_of, tensor, values_at
-from continua.gradient import CallableDynamics, Problem, solve
+from continua.gradient import CHANGED, CallableDynamics, Problem, solve
 from continua.solve import Solution
 
 Positive = Literal["softplus", "exp", "absolute"]
@@ -177,10 +177,7 @@ class _PerSample:
     def __call__(self, s: Tensor, z: Tensor, depth: Tensor, x: Any, *stacks: Tensor) -> Tensor:
         block = self.block
         if self._modes != [module.training for module in block.field.modules()]:
-            raise SolveError(
-                "training mode of the field changed between the forward pass and the backward "
-                "pass that evaluates it again; call backward first"
-            )
+            raise SolveError(CHANGED)
         at = block.span[0] + depth * s * (1 if block.span[1] > block.span[0] else -1)  # [B]
         twin = block.twins.take(block.field, block.expansion)
         try:

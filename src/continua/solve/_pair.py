@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from typing import Any, Literal, Self
 
 from continua._errors import ArgumentError
@@ -74,10 +74,14 @@ class Pair(RungeKutta):
         if self.norm not in ("batch", "sample"):
             raise ArgumentError(f"norm is 'batch' or 'sample', not {self.norm!r}")
         checked_steps(self.max_steps, "max_steps")
-        # The tolerances of a fixed grid are not used, so that they do not tell two of them apart.
-        fixed = self.steps is not None and checked_steps(self.steps)
-        object.__setattr__(self, "rtol", 1e-4 if fixed else float(self.rtol))
-        object.__setattr__(self, "atol", 1e-4 if fixed else float(self.atol))
+        object.__setattr__(self, "rtol", float(self.rtol))
+        object.__setattr__(self, "atol", float(self.atol))
+        if self.steps is not None:
+            checked_steps(self.steps)
+            # A fixed grid has no step control, so that it does not tell two of them apart.
+            for option in fields(self):
+                if option.name != "steps":
+                    object.__setattr__(self, option.name, option.default)
 
     def arguments(self) -> dict[str, Any]:
         return super().arguments() if self.steps is None else {"steps": self.steps}

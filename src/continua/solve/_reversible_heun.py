@@ -7,7 +7,6 @@ from continua._values import value
 
 from ._dynamics import Evaluate, Span, Stage, State
 from ._reversible import Linearize, ReverseState, ReversibleSolver, add, times
-from ._runge_kutta import grid
 from ._step import sides
 
 
@@ -26,7 +25,8 @@ class ReversibleHeun(ReversibleSolver):
         return [Stage(end, last), Stage(end, first)] if jump else [Stage(end, last)]
 
     def before(self, span: Span, n: int) -> list[Stage]:
-        return [Stage(grid(span, self.steps)[n], sides(span[0], span[1])[0])]
+        start, width = Fraction(span[0]), Fraction(span[1]) - Fraction(span[0])
+        return [Stage(start + width * n / self.steps, sides(span[0], span[1])[0])]
 
     def start(self, evaluate: Sequence[Evaluate], z: State) -> State:
         return (*z, *z, *evaluate[0](z))
