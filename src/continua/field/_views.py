@@ -15,10 +15,10 @@ KINDS = ("cpu", "cuda", "mps")
 class Views:
     """The rows of coefficients, and memory for the state of evaluations, of one twin.
 
-    Making a view takes as long as a small operation. A block of 16 buckets around a residual unit
-    of two convolutions and two batch norms reads 160 of them: kept, they save a quarter of its
-    time on one small image (`python benchmarks/views.py`). Views see whatever is written to the
-    coefficients; if these move to other memory, they are made again.
+    A block of 16 buckets around a residual unit of two convolutions and two batch norms reads 160
+    of them. Kept, they save 3 to 4 % of its time on one small image (`python benchmarks/views.py
+    --rounds 1000`, 2026-11-18). Views see whatever is written to the coefficients; if these move to
+    other memory, they are made again.
     """
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ def stages(scaled: Scaled, evaluate: Sequence[Evaluate], z: State, ks: list[Stat
     """Add the slopes at further stages to `ks`; the argument of the last one."""
     at = z
     for row, f in zip(scaled.rows[len(ks) :], evaluate, strict=False):
-        at = combine(z, ks, row)
+        at = combine(z, ks, row) if row else z
         ks.append(f(at))
     return at
 
