@@ -63,7 +63,7 @@ def odeint(
         raise_on_failure: False returns the status of a solve that stopped instead.
 
     Example:
-        >>> import continua as ct
+        >>> import torch, continua as ct
         >>> rate = torch.tensor(-1.0, requires_grad=True)
         >>> end = ct.odeint(lambda s, z: rate * z, torch.ones(1), gradient=ct.Adjoint()).final
         >>> end.backward()
