@@ -148,9 +148,8 @@ class _Solve(torch.autograd.Function):
         ctx.job = job
         device = z[0].device.type
         ctx.autocast = (device, torch.get_autocast_dtype(device)) if autocast_on(device) else None
-        # Autograd then tells if a tensor that is read again has changed.
-        ctx.kept = len(job.stored)
-        ctx.save_for_backward(*job.stored, *inputs[n:])
+        ctx.save_for_backward(*job.stored)
+        ctx.read, ctx.versions = inputs[n:], _versions(inputs[n:])
         out = [job.trajectory.final, *job.trajectory.saved]
         job.stored, job.trajectory = [], replace(job.trajectory, final=(), saved=[])
         # A result that is an input would be taken for a view of it.
@@ -160,12 +159,9 @@ class _Solve(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         job: Job = ctx.job
-        try:
-            job.stored = list(ctx.saved_tensors[: ctx.kept])
-        except RuntimeError as error:
-            if "inplace" not in str(error):
-                raise
-            raise SolveError(CHANGED) from error
+        if ctx.versions != _versions(ctx.read):
+            raise SolveError(CHANGED)
+        job.stored = list(ctx.saved_tensors)
         n = job.leaves
         states = [tuple(grads[i : i + n]) for i in range(0, len(grads), n)]
         stats = job.trajectory.stats.backward = Stats()
@@ -177,6 +173,11 @@ class _Solve(torch.autograd.Function):
             gradients = again.gradients()
         job.stored = []
         return (None, None, *first, *gradients)
+
+
+def _versions(tensors: Sequence[Tensor]) -> list[int | None]:
+    """How often each tensor was written to, where that can be known."""
+    return [None if t.is_inference() else t._version for t in tensors]
 
 
 def autocast_on(device: str) -> bool:
