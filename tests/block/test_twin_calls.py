@@ -3,6 +3,8 @@
 import collections
 import contextlib
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
@@ -205,3 +207,24 @@ def test_index_tables_reach_samples_of_their_own_depth():
     )
     x = torch.randn(3, 4)
     torch.testing.assert_close(model(x), model(x))
+
+
+def test_a_frozen_weight_that_is_replaced_is_read():
+    field = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4).requires_grad_(False))
+    block = ct.ODEBlock(field, ct.PiecewiseConstant(2), ct.Euler(steps=2))
+    x = torch.randn(3, 4)
+    before = block(x)
+    block.field[1].weight = nn.Parameter(2 * field[1].weight, requires_grad=False)
+    assert not torch.allclose(block(x), before)
+    torch.testing.assert_close(block(x), copy.deepcopy(block)(x))
+
+
+def test_a_solve_keeps_no_weights_alive():
+    block = ct.ODEBlock(nn.Linear(4, 4), ct.Fourier(1), ct.RK4(steps=2))
+    seen = []
+    block.field.register_forward_hook(lambda m, i, o: seen.append(weakref.ref(m.weight)))
+    out = block(torch.randn(3, 4))
+    assert len(seen) == 8
+    del out
+    gc.collect()
+    assert not any(ref() is not None for ref in seen)
