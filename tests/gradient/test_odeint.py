@@ -1,16 +1,16 @@
 """`odeint`: any function of depth and state, beside closed forms and other libraries."""
 
-import functools
 import math
 
 import pytest
 import torch
 import torchdiffeq
 from scipy.integrate import solve_ivp
-from torch import Tensor, nn
+from torch import nn
 
 import continua as ct
 from continua.solve import SOLVERS
+from gradient.rates import Rate, close, doubles, number
 from problems import PROBLEMS
 
 FINE = ct.Dopri8(1e-9, 1e-9)
@@ -26,26 +26,6 @@ WAYS = [
     (ct.AsynchronousLeapfrog(steps=200), ct.Reversible()),
 ]
 every_way = pytest.mark.parametrize(("solver", "gradient"), WAYS, ids=repr)
-close = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-6)
-
-
-def doubles(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def number(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64, requires_grad=True)
-
-
-class Rate(nn.Module):
-    """dz/ds = w cos(s) z, so z(s) = x exp(w sin s)."""
-
-    def __init__(self, w: float = 0.7):
-        super().__init__()
-        self.w = nn.Parameter(number(w).detach())
-
-    def forward(self, s, z):
-        return self.w * torch.cos(s) * z
 
 
 # -- values ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import continua as ct
+from gradient.rates import Rate, close, doubles, number
 
 FINE = ct.Dopri8(1e-8, 1e-8)
 WAYS = [
@@ -24,29 +25,6 @@ WAYS = [
 every_way = pytest.mark.parametrize(("solver", "gradient"), WAYS, ids=repr)
 #: those that evaluate the field again in the backward pass
 again = pytest.mark.parametrize(("solver", "gradient"), WAYS[1:], ids=repr)
-close = functools.partial(torch.testing.assert_close, rtol=1e-4, atol=1e-6)
-
-
-def doubles(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def number(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64, requires_grad=True)
-
-
-class Rate(nn.Module):
-    """dz/ds = w cos(s) z, so z(s) = x exp(w sin s)."""
-
-    def __init__(self, w: float = 0.7):
-        super().__init__()
-        self.w = nn.Parameter(number(w).detach())
-
-    def forward(self, s, z):
-        return self.w * torch.cos(s) * z
-
-    def twice(self, s, z, factor=2.0):
-        return factor / 2 * self.forward(s, z)
 
 
 class Plain:

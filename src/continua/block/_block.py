@@ -224,8 +224,11 @@ class ODEBlock(nn.Module):
         bases = self.expansion.bases
         coefficients = {name: tensor(module, name).detach() for name in bases}
         samplings = {basis: Sampling.of(basis, [point]) for basis in set(bases.values())}
-        first = next(iter(coefficients.values()), torch.empty(0))
-        rows = {b: s if s is None else s.to(first.device) for b, s in _rows(samplings).items()}
+        device = next((stack.device for stack in coefficients.values()), None)
+        rows = {
+            basis: None if sampling.rows is None else sampling.rows.to(device)
+            for basis, sampling in samplings.items()
+        }
         found = values_at(bases, coefficients, rows, self.expansion.constraints)
         for name, values in found.items():
             row = samplings[bases[name]].index[0]
@@ -326,7 +329,3 @@ class ODEBlock(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(by_rows(fn), recurse)  # type: ignore[no-untyped-call]
         return self
-
-
-def _rows(samplings: Mapping[Basis, Sampling]) -> dict[Basis, Tensor | None]:
-    return {basis: sampling.rows for basis, sampling in samplings.items()}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,13 +17,10 @@ from ._patterns import choose
 from ._tensors import copied, put, tensor_names
 
 BasisChoice = Basis | Mapping[str, Basis]
-INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 
 
-class Constraint(Protocol):
-    """Makes values of a piece of state valid."""
-
-    def __call__(self, values: Tensor, /, *, out: Tensor | None = None) -> Tensor: ...
+#: makes values of a piece of state valid
+Constraint = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -195,11 +191,11 @@ def _constraint(module: nn.Module, name: str) -> Constraint | None:
     return None
 
 
-def non_negative(values: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-    """A variance, wherever it is read."""
-    return torch.clamp(values, min=0, out=out)
+def non_negative(values: Tensor) -> Tensor:
+    """Clamp a variance, wherever it is read."""
+    return values.clamp(min=0)
 
 
-def unit_length(values: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-    """The vectors of a power iteration, `[..., n]`, wherever they are read."""
-    return nn.functional.normalize(values, dim=-1, out=out)
+def unit_length(values: Tensor) -> Tensor:
+    """Normalize the vectors of a power iteration, `[..., n]`, wherever they are read."""
+    return nn.functional.normalize(values, dim=-1)
