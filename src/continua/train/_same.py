@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from continua._errors import ArgumentError
-from continua.transform import recipe_of
+from continua.transform import Recipe, recipe_of
 
 from ._config import Training
 from ._elastic import plain
@@ -17,6 +17,17 @@ from ._elastic import plain
 # They decide how long to train and what to tell of it, not what a step does. (The schedules that
 # end with the last epoch bend to the new end.)
 FREE = frozenset({"epochs", "evaluate_every", "patience", "checkpoint_minutes", "tensorboard"})
+
+
+def known_recipe(model: nn.Module) -> Recipe:
+    """The call that made a model; an error if that is not known."""
+    recipe = recipe_of(plain(model))
+    if recipe is None:
+        raise ArgumentError(
+            f"how to make this {type(plain(model)).__name__} again is not known, so a checkpoint "
+            "could not be read; make it with continua.build(factory, ...)"
+        )
+    return recipe
 
 
 def check_same(
@@ -36,14 +47,10 @@ def check_same(
         about: the same for the training that is asked for.
     """
     remedy = "choose another folder"
-    had, has = _recipe(plain(saved)), _recipe(plain(wanted))
+    had, has = known_recipe(saved), known_recipe(wanted)
     default = _plain(Training().config())  # of what a training of an earlier version does not say
-    if had.get("name") != has.get("name"):
-        raise ArgumentError(
-            f"{folder} holds a training of {had.get('name')}, not of {has.get('name')}; {remedy}"
-        )
     for what, old, new in (
-        ("a model", had.get("arguments", {}), has.get("arguments", {})),
+        ("a model", _plain(had.arguments), _plain(has.arguments)),
         ("a training", default | saved_about.get("training", {}), _plain(about["training"])),
     ):
         for name in sorted(old.keys() | new.keys()):
@@ -57,12 +64,6 @@ def check_same(
             f"{folder} holds a training on {saved_about.get('samples')} samples, "
             f"not {about['samples']}; {remedy}"
         )
-
-
-def _recipe(model: nn.Module) -> dict[str, Any]:
-    found = _plain(recipe_of(model) or {})
-    assert isinstance(found, dict)
-    return found
 
 
 def _plain(value: Any) -> Any:
