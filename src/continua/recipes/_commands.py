@@ -43,7 +43,8 @@ class RunOptions:
     """Of the first weights, the order of the data and its augmentation."""
 
     run_dir: Path | None = None
-    """Where to write, and go on with what was begun; by default runs/NAME-SCALE-SEED."""
+    """Where to write, and go on with what was begun; by default runs/NAME-SCALE-SEED and
+    the settings."""
 
     data: Path | None = None
     """The folder with the data; by default it is downloaded to the user's cache."""
