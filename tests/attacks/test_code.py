@@ -50,7 +50,7 @@ def payload(marker) -> dict:
 
 def test_torch_fx_runs_nothing(tmp_path):
     folder = craft(tmp_path / "model", payload(tmp_path / "ran"))
-    with pytest.raises(ct.FileError, match="reduce_graph_module.*factory=.*--trust torch"):
+    with pytest.raises(ct.FileError, match=r"reduce_graph_module.*factory=.*--trust torch"):
         ct.load(folder)
     assert not (tmp_path / "ran").exists()
 

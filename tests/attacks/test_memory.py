@@ -95,7 +95,7 @@ def test_huge_layers(name, arguments, tmp_path):
 @pytest.mark.parametrize(
     "value",
     [
-        {"basis": {"$basis": {"type": "PiecewiseConstant", "size": 5000}}},
+        {"basis": {"$basis": {"type": "PiecewiseConstant", "size": 600}}},
         {"basis": {"$basis": {"type": "GaussianRBF", "size": HUGE}}},
         {"basis": {"$basis": {"type": "Fourier", "order": HUGE, "period": 1.0}}},
         {"solver": {"$solver": {"type": "RK4", "steps": HUGE}}},
@@ -109,7 +109,7 @@ def test_numbers_of_functions_and_steps(value, tmp_path):
     with pytest.raises(ct.ContinuaError):
         ct.build(
             MODELS["continuous_classifier"],
-            basis=ct.PiecewiseConstant(5000),
+            basis=ct.PiecewiseConstant(600),
             solver=ct.Euler(steps=1),
         )
 
@@ -120,7 +120,7 @@ def test_few_functions_in_the_weights_and_many_in_the_arguments(tmp_path):
             MODELS["continuous_net"],
             basis=ct.PiecewiseConstant(4),
             solver=ct.Euler(steps=4),
-            width=64,
+            width=32,
         ),
         ct.PiecewiseConstant(1),
     )
@@ -128,5 +128,5 @@ def test_few_functions_in_the_weights_and_many_in_the_arguments(tmp_path):
     text = (folder / "config.json").read_text()
     assert ct.load(folder)  # as it is
     assert '"size": 4' in text
-    (folder / "config.json").write_text(text.replace('"size": 4', '"size": 4096'))
+    (folder / "config.json").write_text(text.replace('"size": 4', '"size": 512'))
     assert "describes a model of" in refused(folder)

@@ -1,4 +1,4 @@
-"""Models as files: saved, loaded and exported."""
+"""Models as files: saved, loaded and exported; and files that are whole or not there."""
 
 from ._disk import (
     CHECKSUMS,
@@ -14,30 +14,14 @@ from ._disk import (
     write_files,
     write_json,
     write_whole,
-)
+)  # fmt: skip
 from ._export import Exported, export
 from ._factory import allow
 from ._load import load
 from ._save import build, save
 
 __all__ = [
-    "CHECKSUMS",
-    "Exported",
-    "allow",
-    "as_json",
-    "build",
-    "check_sum",
-    "check_sums",
-    "checksums",
-    "entry",
-    "export",
-    "load",
-    "parse_json",
-    "read_bytes",
-    "read_json",
-    "save",
-    "sync_folder",
-    "write_files",
-    "write_json",
-    "write_whole",
-]
+    "build", "save", "load", "allow", "export", "Exported", "read_json", "parse_json", "entry",
+    "read_bytes", "as_json", "write_json", "write_whole", "write_files", "sync_folder", "checksums",
+    "check_sums", "check_sum", "CHECKSUMS",
+]  # fmt: skip

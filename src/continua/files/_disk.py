@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -42,12 +42,17 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder last: a rename is in the folder, not in the file."""
-    with contextlib.suppress(PermissionError):  # Windows opens no folders, and needs none
+    try:
         handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    except PermissionError:  # Windows opens no folders, and needs none
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system without it
+            raise
+    finally:
+        os.close(handle)
 
 
 def write_whole(path: Path, content: bytes) -> None:

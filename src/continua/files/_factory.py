@@ -28,8 +28,9 @@ Factory = Callable[..., nn.Module]
 KINDS: dict[str, type[Value]] = {"$basis": Basis, "$solver": Solver, "$gradient": Gradient}
 V = TypeVar("V", bound=Value)
 
-#: bounds of numbers in a file: the functions of a basis, and steps or any other
-MOST_FUNCTIONS, MOST = 2**12, 2**20
+#: bounds of numbers in a file: the functions of a basis, steps or any other, and trials. A block of
+#: this many functions and steps is made in seconds.
+MOST_FUNCTIONS, MOST_STEPS, MOST_TRIALS = 512, 4096, 10**6
 #: layers of torch.nn that a file may name
 LAYERS = (
     "Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
@@ -147,8 +148,9 @@ def bounded(value: V) -> V:
     if isinstance(value, Basis) and value.size > MOST_FUNCTIONS:
         raise ArgumentError(f"{value!r} has more than the {MOST_FUNCTIONS:,} functions of a file")
     for name, argument in value.arguments().items():
-        if isinstance(argument, int) and abs(argument) > MOST:
-            raise ArgumentError(f"{value!r} has {name}={argument:,}, and a file at most {MOST:,}")
+        most = MOST_TRIALS if name == "max_steps" else MOST_STEPS
+        if isinstance(argument, int) and abs(argument) > most:
+            raise ArgumentError(f"{value!r} has {name}={argument:,}, and a file at most {most:,}")
         if isinstance(argument, Value):
             bounded(argument)
     return value

@@ -81,7 +81,7 @@ def load(
     model = _made(call, config, tensors, path, "cpu")
     set_recipe(model, recipe)
     if prefix:
-        model = elastic_from_config(model, config["elastic"], path)
+        model = elastic_from_config(model, entry(config, "elastic", dict, path), path)
     expected = unique_tensors(model)
     if tensors.keys() != expected.keys():
         missing, unknown = expected.keys() - tensors.keys(), tensors.keys() - expected.keys()
@@ -212,8 +212,13 @@ def _made(
             f"{path} describes a model of {total:,} bytes, but {WEIGHTS} has {size:,}; "
             "continua.load(folder, factory=...) makes it all the same"
         )
-    with torch.device(device):
-        _match_blocks(model, entry(config, "blocks", dict, path), path)
+    try:
+        with torch.device(device):
+            _match_blocks(model, entry(config, "blocks", dict, path), path)
+    except FileError:
+        raise
+    except (ContinuaError, RuntimeError) as error:  # or there is not enough memory
+        raise FileError(f"{path} has a block that cannot be: {error}") from error
     return model
 
 
@@ -248,19 +253,17 @@ def _match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> N
             f"{path} describes the blocks {listed(configs)}, but its factory makes {listed(found)}"
         )
     for name, block in found.items():
-        try:
-            told = configs[name]
-            bases = {k: decoded_value(Basis, c) for k, c in told["bases"].items()}
-            solver = decoded_value(Solver, told["solver"])
-            gradient = decoded_value(Gradient, told["gradient"])
-            span = tuple(told["span"])
-        except (KeyError, TypeError, AttributeError, ContinuaError) as error:
-            raise FileError(f"{path}, block {name!r}: {error}") from error
+        where = f"{path}, block {name!r}"
+        told = entry(configs, name, dict, path)
+        bases = {
+            key: decoded_value(Basis, config)
+            for key, config in entry(told, "bases", dict, where).items()
+        }
+        span = tuple(entry(told, "span", list, where))
         if bases.keys() != block.expansion.bases.keys() or span != block.span:
-            raise FileError(
-                f"{path}, block {name!r}: tensors or span differ from what the factory makes"
-            )
+            raise FileError(f"{where}: tensors or span differ from what the factory makes")
         old = {key: tensor(block.field, key) for key in bases}
-        stacks = {k: (b, old[k].new_zeros(b.size, *old[k].shape[1:])) for k, b in bases.items()}
-        block.rebase(stacks, solver)
-        block.gradient = gradient
+        # Not zeros: memory that is not written to is not taken.
+        stacks = {k: (b, old[k].new_empty(b.size, *old[k].shape[1:])) for k, b in bases.items()}
+        block.rebase(stacks, decoded_value(Solver, entry(told, "solver", dict, where)))
+        block.gradient = decoded_value(Gradient, entry(told, "gradient", dict, where))

@@ -32,7 +32,7 @@ from continua.files import (
     sync_folder,
     write_files,
     write_json,
-)
+)  # fmt: skip
 from continua.transform import Recipe
 
 from ._files import make_folder
@@ -262,8 +262,9 @@ def read(
                 "another folder"
             )
         model = load_checkpoint(folder, factory=recipe.factory, allow_nan=True)
-        for name in ("about", "optimizer", "python"):
+        for name in ("optimizer", "python"):
             entry(state, name, dict, path)
+        entry(entry(state, "about", dict, path), "training", dict, path)
         position = _position(entry(state, "position", dict, path), path)
         tensors = load_tensors(read_bytes(folder / TENSORS))
     except SafetensorError as error:

@@ -25,7 +25,7 @@ from ._history import METRICS, board, read_history, write_history
 from ._process import Stop, accelerator, any_process, from_main, stopping
 from ._progress import Progress, Watch, silent
 from ._random import borrowed, seed
-from ._same import check_same, known_recipe
+from ._same import check_same, known_recipe, losses
 from ._size import functions, halved
 from ._step import TrainingStep
 from ._task import Tally, Task
@@ -111,11 +111,8 @@ class _Fit:
         self.step = TrainingStep(task, training, self.accelerator, channels_last)
         self.checkpoints = Checkpoints(folder)
         self.history: list[dict[str, Any]] = []
-        self.about = {
-            "training": training.config(),
-            "samples": task.size("train"),
-            "processes": self.accelerator.num_processes,
-        }
+        self.about = {"training": training.config(), "samples": task.size("train")}
+        self.about["processes"] = self.accelerator.num_processes
         self._begin(make)
         self.board = (
             board(folder, self.position.step) if training.tensorboard and self.main else None
@@ -156,7 +153,7 @@ class _Fit:
             restore(self.step.optimizer.optimizer, state, tensors)
             if state["scaler"] is not None and self.accelerator.scaler is not None:
                 self.accelerator.scaler.load_state_dict(state["scaler"])
-        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
             raise FileError(
                 f"the checkpoint {last} is damaged ({error}); move it elsewhere to go on "
                 "from the one before it"
@@ -165,31 +162,15 @@ class _Fit:
         self.history = [
             line for line in read_history(self.folder) if line["step"] <= self.position.step
         ]
-        self._tell_losses(state["about"])
+        lost = losses(self.position, self.history, state["about"], self.about)
+        if not self.checkpoints.has_best():
+            if self.checkpoints.index()["best"] is not None:
+                lost.append(f"the best checkpoint ({self.task.measure} {self.position.best})")
+            self.position.best = None
+        if lost and self.main:
+            log.warning("%s goes on without %s", self.folder, ", and without ".join(lost))
         self._write_history()
         log.info("going on from %s", last)
-
-    def _tell_losses(self, about: dict[str, Any]) -> None:
-        """Go on without what is gone, and say so."""
-        position = self.position
-        if position.best is not None and not self.checkpoints.has_best():
-            log.warning(
-                "the best checkpoint of %s is gone, with %s %.6g; the best from here on counts",
-                *(self.folder, self.task.measure, position.best),
-            )
-            position.best = None
-        if len(self.history) < position.epoch:
-            log.warning(
-                "%s has %d of the %d epochs so far; the measures of the others are lost",
-                *(self.folder / METRICS, len(self.history), position.epoch),
-            )
-        before, now = about.get("processes", self.about["processes"]), self.about["processes"]
-        if before != now:
-            log.warning(
-                "%s was trained on %s processes so far and goes on with %s: batches are shared "
-                "out in another way, so the result is not to the bit that of either number",
-                *(self.folder, before, now),
-            )
 
     # -- epochs --------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 from continua._errors import ArgumentError
 from continua.transform import Recipe, recipe_of
 
+from ._checkpoint import Position
 from ._config import Training
 from ._elastic import plain
 
@@ -64,6 +66,32 @@ def check_same(
             f"{folder} holds a training on {saved_about.get('samples')} samples, "
             f"not {about['samples']}; {remedy}"
         )
+
+
+def losses(
+    position: Position,
+    history: Sequence[dict[str, Any]],
+    saved_about: dict[str, Any],
+    about: dict[str, Any],
+) -> list[str]:
+    """What a training that goes on has lost.
+
+    Args:
+        position: where it is.
+        history: what is there of `metrics.jsonl`.
+        saved_about: what the checkpoint says about the training.
+        about: the same for the training that goes on.
+    """
+    found = []
+    if (gone := position.epoch - len(history)) > 0:
+        found.append(f"the measures of {gone} of {position.epoch} epochs")
+    before, now = saved_about.get("processes", about["processes"]), about["processes"]
+    if before != now:
+        found.append(
+            f"the same bits: it had {before} processes and has {now} now, which share out the "
+            "batches in another way"
+        )
+    return found
 
 
 def _plain(value: Any) -> Any:
