@@ -16,6 +16,6 @@ from ._unroll import unroll
 
 __all__ = [
     "refine", "compress", "convert", "fit_hypernetwork", "unroll", "project_gradient", "Elastic",
-    "smoothness", "recalibrate", "align", "heal", "HealProgress", "blocks", "blocks_if_any", "Choice",
-    "check_sizes", "size_arguments", "recipe_of", "set_recipe",
+    "smoothness", "recalibrate", "align", "heal", "HealProgress", "blocks", "blocks_if_any",
+    "Choice", "check_sizes", "size_arguments", "recipe_of", "set_recipe",
 ]  # fmt: skip

@@ -80,9 +80,9 @@ def align(model: M, x: Any = None) -> M:
             some = True
     if not some:
         raise ModuleError(
-            "no block has units that can change places: align looks for a linear map, channelwise "
-            "operations and another linear map, or for heads of attention, with all tensors between "
-            "them in one PiecewiseConstant basis"
+            "no block has units that can change places: align looks for a linear map, operations "
+            "on each unit and another linear map, or for heads of attention, with the tensors of "
+            "all of them in one PiecewiseConstant basis"
         )
     return made
 
@@ -125,7 +125,7 @@ def _holds(module: nn.Module, block: ODEBlock, given: Call, group: Group) -> boo
     """Whether the units change places without a change of the output, tried out."""
     module = copied(module)
     generator = torch.Generator().manual_seed(0)
-    for name in {name for name, _ in group}:  # or a map of zeros would hide it
+    for name in dict.fromkeys(name for name, _ in group):  # or a map of zeros would hide it
         value = tensor(module, name)
         noise = torch.rand(value.shape, generator=generator).to(value)
         put(module, block.expansion.names(name), value * (0.5 + noise) + 0.1 * noise)
@@ -145,14 +145,13 @@ def _holds(module: nn.Module, block: ODEBlock, given: Call, group: Group) -> boo
 def _calls(model: nn.Module, x: Any) -> dict[str, Call]:
     """What the blocks of a model are called with."""
     (batch,) = Batches(model, [x])
+    names = {block: name for name, block in blocks(model).items()}
     found: dict[str, Call] = {}
-    handles = [
-        block.register_forward_pre_hook(
-            lambda _, args, kwargs, name=name: found.update({name: (args, kwargs)}) or None,
-            with_kwargs=True,
-        )
-        for name, block in blocks(model).items()
-    ]
+
+    def note(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        found[names[block]] = (args, kwargs)  # type: ignore[index]
+
+    handles = [block.register_forward_pre_hook(note, with_kwargs=True) for block in names]
     modes = {module: module.training for module in model.modules()}
     try:
         with torch.no_grad():
@@ -199,7 +198,7 @@ def _shapes(first: nn.Module, last: nn.Module) -> list[tuple[int, ...]]:
 @torch.no_grad()
 def _permute(block: ODEBlock, groups: list[Group]) -> None:
     """Permute the units of each depth to be near those of the depth before, in place."""
-    names = {name for group in groups for name, _ in group}
+    names = dict.fromkeys(name for group in groups for name, _ in group)
     stacks = {name: tensor(block.field, name).detach().clone() for name in names}
     for k in range(1, _buckets(block)):
         near = {name: stack[k - 1].cpu().double() for name, stack in stacks.items()}

@@ -13,22 +13,22 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 #: operations that treat all units alike, by the name of the function without underscores
-ALIKE = frozenset(
-    """
-    abs add addcdiv addcmul alpha_dropout celu clamp clip cos div double dropout elu eq exp expm1
-    float ge gelu gt half hardsigmoid hardswish hardtanh le leaky_relu lerp log log1p log_softmax
-    logsigmoid lt masked_fill maximum minimum mish mul multiply nan_to_num ne neg negative pow radd
-    rdiv reciprocal relu relu6 rmul rsqrt rsub rtruediv selu sigmoid silu sin softmax softplus
-    softsign sqrt square sub subtract tanh tanhshrink to true_divide truediv type_as where
-    """.split()
-)
+ALIKE = frozenset([
+    "abs", "add", "addcdiv", "addcmul", "alpha_dropout", "celu", "clamp", "clip", "cos", "div",
+    "double", "dropout", "elu", "eq", "exp", "expm1", "float", "ge", "gelu", "gt", "half",
+    "hardsigmoid", "hardswish", "hardtanh", "le", "leaky_relu", "lerp", "log", "log1p",
+    "log_softmax", "logsigmoid", "lt", "masked_fill", "maximum", "minimum", "mish", "mul",
+    "multiply", "nan_to_num", "ne", "neg", "negative", "pow", "radd", "rdiv", "reciprocal",
+    "relu", "relu6", "rmul", "rsqrt", "rsub", "rtruediv", "selu", "sigmoid", "silu", "sin",
+    "softmax", "softplus", "softsign", "sqrt", "square", "sub", "subtract", "tanh",
+    "tanhshrink", "to", "true_divide", "truediv", "type_as", "where",
+])  # fmt: skip
 #: operations that only move entries
-MOVES = frozenset(
-    """
-    chunk clone contiguous detach expand flatten get getitem movedim narrow permute ravel reshape
-    select split squeeze swapaxes swapdims t tensor_split transpose unbind unflatten unsqueeze view
-    """.split()
-)
+MOVES = frozenset([
+    "chunk", "clone", "contiguous", "detach", "expand", "flatten", "get", "getitem", "movedim",
+    "narrow", "permute", "ravel", "reshape", "select", "split", "squeeze", "swapaxes",
+    "swapdims", "t", "tensor_split", "transpose", "unbind", "unflatten", "unsqueeze", "view",
+])  # fmt: skip
 #: operations that give plain numbers
 READS = frozenset(["bool", "complex", "float", "index", "int", "item", "numpy", "tolist"])
 #: the tensor and the dimension, and for each unit its positions there, `[n, c]`
@@ -183,9 +183,7 @@ class Units(TorchFunctionMode):
             ):
                 self._tie(label, None)
 
-    def _on_move(
-        self, func: Any, args: Any, kwargs: Any, given: Sequence[Tensor], out: Any
-    ) -> Any:
+    def _on_move(self, func: Any, args: Any, kwargs: Any, given: Sequence[Tensor], out: Any) -> Any:
         """What becomes of entries becomes of their labels."""
         label = self._of(args[0]) if args else None
         if label is None or len(given) > 1:
@@ -267,7 +265,9 @@ class Units(TorchFunctionMode):
             for value, parts in maps:
                 if value is not None:
                     rows, columns = self._dims(value)
-                    self._tie(None if rows is None else rows.reshape(parts, count, -1), heads[:, :1])
+                    self._tie(
+                        None if rows is None else rows.reshape(parts, count, -1), heads[:, :1]
+                    )
                     self._tie(columns, None)
             rest = [named["query"], named["key"], named["value"], named["out_proj_bias"]]
             self._fix(*rest)
