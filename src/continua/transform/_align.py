@@ -37,7 +37,7 @@ def align(model: M, x: Any = None) -> M:
 
     .. math:: \min_{\pi_1, \dots, \pi_{K-1}} \sum_{k} \|\pi_{k+1}\theta_{k+1} - \pi_k\theta_k\|^2
 
-    which `smoothness` measures. Each permutation solves an assignment problem exactly; where a
+    over weights and statistics; `smoothness` measures that of the weights. Each permutation solves an assignment problem exactly; where a
     map has permutable units on both sides, its two permutations take turns until neither improves.
 
     Units are hidden units of MLPs, gated ones too, channels between convolutions, and heads of
@@ -113,11 +113,13 @@ def _groups(block: ODEBlock, name: str, given: Call | None) -> list[Group]:
 
 def _evaluated(module: nn.Module, block: ODEBlock, given: Call) -> Any:
     """The field at the start of the span."""
-    (z, *args), kwargs = given
-    control = kwargs.get("control")
-    further = {key: value for key, value in kwargs.items() if key != "control"}
+    args, kwargs = given
     s = torch.tensor(block.span[0], dtype=torch.float64)
-    return evaluated(module, s, z, z if control is None else control, *args, **further)
+
+    def called(x: Any, *args: Any, control: Any = None, **kwargs: Any) -> Any:  # as a block is
+        return evaluated(module, s, x, x if control is None else control, *args, **kwargs)
+
+    return called(*args, **kwargs)
 
 
 @torch.no_grad()
@@ -168,7 +170,7 @@ def _made_up(module: nn.Module, block: ODEBlock, name: str) -> Call:
     """A state that the field takes."""
     maps = [part for part in module.modules() if isinstance(part, LINEAR)]
     like = next(module.parameters(), torch.empty(0))
-    for shape in _shapes(maps[0], maps[-1]) if maps else []:
+    for shape in (*_shapes(maps[0], "in"), *_shapes(maps[-1], "out")) if maps else ():
         given: Call = ((torch.ones(shape, dtype=like.dtype, device=like.device),), {})
         try:
             with torch.no_grad():
@@ -180,16 +182,12 @@ def _made_up(module: nn.Module, block: ODEBlock, name: str) -> Call:
     raise ModuleError(f"{where} takes no state that align could make up; give one: align(model, x)")
 
 
-def _shapes(first: nn.Module, last: nn.Module) -> list[tuple[int, ...]]:
-    """Shapes of states that a first map may take or a last one give, fewest dimensions first."""
-    found = []
-    for part, which in ((first, 1), (last, 0)):
-        width = part.weight.shape[which] * (getattr(part, "groups", 1) if which else 1)
-        if isinstance(part, CONVOLUTIONS):
-            found.append((2, width, *[8] * (part.weight.dim() - 2)))
-        else:
-            found += [(2, width), (2, 3, width)]
-    return found
+def _shapes(part: nn.Module, end: str) -> list[tuple[int, ...]]:
+    """Shapes of states that a map may take or give, those of fewer dimensions first."""
+    if isinstance(part, CONVOLUTIONS):
+        return [(2, getattr(part, f"{end}_channels"), *[8] * len(part.kernel_size))]
+    width = getattr(part, f"{end}_features")
+    return [(2, width), (2, 3, width)]
 
 
 # -- the permutations

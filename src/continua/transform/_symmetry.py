@@ -15,13 +15,13 @@ from torch.utils._pytree import tree_leaves
 #: operations that treat all units alike, by the name of the function without underscores
 ALIKE = frozenset([
     "abs", "add", "addcdiv", "addcmul", "alpha_dropout", "celu", "clamp", "clip", "cos", "div",
-    "double", "dropout", "elu", "eq", "exp", "expm1", "float", "ge", "gelu", "gt", "half",
+    "dropout", "elu", "eq", "exp", "expm1", "ge", "gelu", "gt", "half",
     "hardsigmoid", "hardswish", "hardtanh", "le", "leaky_relu", "lerp", "log", "log1p",
     "log_softmax", "logsigmoid", "lt", "masked_fill", "maximum", "minimum", "mish", "mul",
     "multiply", "nan_to_num", "ne", "neg", "negative", "pow", "radd", "rdiv", "reciprocal",
     "relu", "relu6", "rmul", "rsqrt", "rsub", "rtruediv", "selu", "sigmoid", "silu", "sin",
     "softmax", "softplus", "softsign", "sqrt", "square", "sub", "subtract", "tanh",
-    "tanhshrink", "to", "true_divide", "truediv", "type_as", "where",
+    "tanhshrink", "true_divide", "truediv", "where",
 ])  # fmt: skip
 #: operations that only move entries
 MOVES = frozenset([
@@ -29,6 +29,8 @@ MOVES = frozenset([
     "narrow", "permute", "ravel", "reshape", "select", "split", "squeeze", "swapaxes",
     "swapdims", "t", "tensor_split", "transpose", "unbind", "unflatten", "unsqueeze", "view",
 ])  # fmt: skip
+#: operations that change the dtype of their first argument
+CASTS = frozenset(["double", "float", "half", "bfloat16", "to", "type_as"])
 #: operations that give plain numbers
 READS = frozenset(["bool", "complex", "float", "index", "int", "item", "numpy", "tolist"])
 #: the tensor and the dimension, and for each unit its positions there, `[n, c]`
@@ -100,9 +102,7 @@ class Units(TorchFunctionMode):
         if one is None and other is None:
             return
         zero = torch.zeros((), dtype=torch.int64)
-        one, other = torch.broadcast_tensors(
-            zero if one is None else one, zero if other is None else other
-        )
+        one, other = (zero if label is None else label for label in (one, other))
         count = len(self._parent)
         for pair in (one * count + other).unique().tolist():
             a, b = sorted((self._root(pair // count), self._root(pair % count)))
@@ -169,6 +169,11 @@ class Units(TorchFunctionMode):
             self._tie(known[0], label)
         return known[:1] or [None]
 
+    def _on_cast(self, _f: Any, args: Any, _k: Any, _given: Sequence[Tensor], out: Any) -> Any:
+        if id(args[0]) in self._own and args[0].dim() > 1:
+            self._fix(args[0])
+        return [self._of(args[0])]
+
     def _expanded(self, label: Tensor | None, out: Tensor) -> Tensor | None:
         return None if label is None else label.expand(out.shape).contiguous()
 
@@ -198,7 +203,8 @@ class Units(TorchFunctionMode):
         return found
 
     def _on_linear(self, func: Any, args: Any, kwargs: Any, given: Any, out: Tensor) -> Any:
-        return self._map(*_bound(("input", "weight", "bias"), args, kwargs), 1, out, -1)
+        x, weight, bias = _bound(("input", "weight", "bias"), args, kwargs)
+        return self._map(x, weight, bias, 1, out, -1)
 
     def _on_conv(self, func: Any, args: Any, kwargs: Any, given: Any, out: Tensor) -> Any:
         names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
@@ -283,6 +289,7 @@ class Units(TorchFunctionMode):
 RULES = (
     dict.fromkeys(ALIKE, "alike")
     | dict.fromkeys(MOVES, "move")
+    | dict.fromkeys(CASTS, "cast")
     | dict.fromkeys(("conv1d", "conv2d", "conv3d"), "conv")
     | dict.fromkeys(("batch_norm", "instance_norm", "layer_norm", "rms_norm", "prelu"), "norm")
     | dict.fromkeys(("matmul", "bmm", "scaled_dot_product_attention"), "product")
