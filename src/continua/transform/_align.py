@@ -37,8 +37,9 @@ def align(model: M, x: Any = None) -> M:
 
     .. math:: \min_{\pi_1, \dots, \pi_{K-1}} \sum_{k} \|\pi_{k+1}\theta_{k+1} - \pi_k\theta_k\|^2
 
-    over weights and statistics; `smoothness` measures that of the weights. Each permutation solves an assignment problem exactly; where a
-    map has permutable units on both sides, its two permutations take turns until neither improves.
+    over weights and statistics; `smoothness` measures that of the weights. Each permutation solves
+    an assignment problem exactly. Where a map has permutable units on both sides, its two
+    permutations take turns until neither improves.
 
     Units are hidden units of MLPs, gated ones too, channels between convolutions, and heads of
     attention. They are found by following one evaluation of the field, and each kind is tried out

@@ -104,7 +104,8 @@ class Units(TorchFunctionMode):
         zero = torch.zeros((), dtype=torch.int64)
         one, other = (zero if label is None else label for label in (one, other))
         count = len(self._parent)
-        for pair in (one * count + other).unique().tolist():
+        pairs: Tensor = (one * count + other).unique()  # type: ignore[no-untyped-call]
+        for pair in pairs.tolist():
             a, b = sorted((self._root(pair // count), self._root(pair % count)))
             self._parent[b] = a
 
