@@ -1,10 +1,10 @@
 """What becomes of a trained residual network that is converted and then made smaller.
 
 The plain ResNet of 8 units per stage is trained on the embedded digits, its stages are converted to
-blocks, and these are compressed: projected, with statistics read again, both also after `align`,
-fitted from 512 images without labels, healed without labels, or trained a little with labels; every
-second layer dropped stands beside. The ContinuousNet that was refined 1, 2, 4, 8 while training as long gets the same.
-Accuracies on the 450 test images.
+blocks, and these are compressed: projected, with statistics read again, fitted from 512 images
+without labels, each also after `align`; healed without labels, or trained a little with labels;
+every second layer dropped stands beside. The ContinuousNet that was refined 1, 2, 4, 8 while
+training as long gets the same without `align`. Accuracies on the 450 test images.
 
     python benchmarks/convert.py [--seeds 3] [--epochs 8] [--after 2] [--steps 200] [--json]
 """
