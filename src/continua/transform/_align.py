@@ -172,7 +172,9 @@ def _made_up(module: nn.Module, block: ODEBlock, name: str) -> Call:
     maps = [part for part in module.modules() if isinstance(part, LINEAR)]
     like = next(module.parameters(), torch.empty(0))
     for shape in (*_shapes(maps[0], "in"), *_shapes(maps[-1], "out")) if maps else ():
-        given: Call = ((torch.ones(shape, dtype=like.dtype, device=like.device),), {})
+        # Not constant, which a norm would turn into zeros that hide a change.
+        state = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(like)
+        given: Call = ((state,), {})
         try:
             with torch.no_grad():
                 if _evaluated(module, block, given).shape == torch.Size(shape):
