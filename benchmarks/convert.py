@@ -2,9 +2,9 @@
 
 The plain ResNet of 8 units per stage is trained on the embedded digits, its stages are converted to
 blocks, and these are compressed: projected, with statistics read again, fitted from 512 images
-without labels, healed without labels, or trained a little with labels; every second layer dropped
-stands beside. The ContinuousNet that was refined 1, 2, 4, 8 while training as long gets the same.
-Accuracies on the 450 test images.
+without labels, each also after `align`; healed without labels, or trained a little with labels;
+every second layer dropped stands beside. The ContinuousNet that was refined 1, 2, 4, 8 while
+training as long gets the same without `align`. Accuracies on the 450 test images.
 
     python benchmarks/convert.py [--seeds 3] [--epochs 8] [--after 2] [--steps 200] [--json]
 """
@@ -98,6 +98,21 @@ def without_labels(source: nn.Module, size: int, steps: int) -> dict[str, float]
     return found
 
 
+def after_align(source: nn.Module, size: int) -> dict[str, float]:
+    """Accuracies of a network made smaller after its channels were put in order."""
+    some = DIGITS.prepared(DIGITS.train.inputs)[:CALIBRATION].split(64)
+    start = time.process_time()
+    aligned = ct.align(source)
+    found = {"align, seconds": time.process_time() - start, "aligned": accuracy(aligned)}
+    fallen = 1 - ct.smoothness(aligned).item() / ct.smoothness(source).item()
+    found["aligned, smoothness fallen by"] = fallen
+    choice = {"basis": ct.PiecewiseConstant(size), "steps": size}
+    found["aligned, project"] = accuracy(ct.compress(aligned, **choice))
+    found["aligned, + statistics"] = accuracy(ct.compress(aligned, **choice, calibrate=some))
+    fitted = ct.compress(aligned, **choice, method="fit", calibrate=some)
+    return found | {"aligned, fit": accuracy(fitted)}
+
+
 def measured(seed: int, options: argparse.Namespace) -> dict[str, float]:
     """The accuracies of one seed."""
     torch.manual_seed(seed)
@@ -118,6 +133,8 @@ def measured(seed: int, options: argparse.Namespace) -> dict[str, float]:
         found[f"layers dropped, {size} kept, + statistics"] = accuracy(ct.recalibrate(kept, some))
         trained = train(kept, after, RATE_AFTER)
         found[f"layers dropped, {size} kept, {after} epochs after"] = accuracy(trained)
+        for label, value in after_align(net, size).items():
+            found[f"converted, {size} functions, {label}"] = value
         for name, source in (("converted", net), ("refined while training", smooth)):
             for label, value in without_labels(source, size, options.steps).items():
                 found[f"{name}, {size} functions, {label}"] = value

@@ -74,6 +74,7 @@ from .solve import (
 from .transform import (
     Elastic,
     HealProgress,
+    align,
     compress,
     convert,
     fit_hypernetwork,
@@ -141,6 +142,7 @@ __all__ = [
     "Checkpoint",
     "Reversible",
     # verbs
+    "align",
     "build",
     "compress",
     "convert",

@@ -1,5 +1,6 @@
 """From a model that contains ODE blocks to another model."""
 
+from ._align import align
 from ._blocks import Recipe, blocks, blocks_if_any, recipe_of, set_recipe
 from ._compress import compress
 from ._convert import convert
@@ -15,6 +16,6 @@ from ._unroll import unroll
 
 __all__ = [
     "refine", "compress", "convert", "fit_hypernetwork", "unroll", "project_gradient", "Elastic",
-    "smoothness", "recalibrate", "heal", "HealProgress", "blocks", "blocks_if_any", "Choice",
-    "check_sizes", "size_arguments", "Recipe", "recipe_of", "set_recipe",
+    "smoothness", "recalibrate", "align", "heal", "HealProgress", "blocks", "blocks_if_any",
+    "Choice", "check_sizes", "size_arguments", "Recipe", "recipe_of", "set_recipe",
 ]  # fmt: skip
