@@ -14,11 +14,9 @@ from torch.utils import _pytree as pytree
 from continua._errors import ArgumentError, ShapeError
 from continua.solve import Evaluate, Span, Stage, State
 
-from ._backprop import Backprop
-from ._checks import checked_state, unflat
+from ._checks import autocast_on, checked_state, first_call
 from ._dependencies import leaves_of, refuse_unknown
-from ._first import first_call
-from ._gradient import Gradient, autocast_on, leaf
+from ._gradient import Gradient, leaf
 
 RunningCost = Callable[..., Tensor]
 
@@ -58,7 +56,7 @@ class Problem:
         if autocast_on(z[0].device.type):
             half = (torch.float16, torch.bfloat16)
             z = tuple(part.float() if part.dtype in half else part for part in z)
-        repeated = torch.is_grad_enabled() and not isinstance(gradient, Backprop)
+        repeated = torch.is_grad_enabled() and gradient.job is not None
         if cost is None:
             return cls(z, structure, None, None, span, repeated)
         first = z[0]
@@ -69,7 +67,8 @@ class Problem:
         """The state from its leaves, without the running cost."""
         if self.structure is None:
             return leaves[0]
-        return unflat(leaves[: len(leaves) - (self.cost is not None)], self.structure)
+        own = leaves[: len(leaves) - (self.cost is not None)]
+        return pytree.tree_unflatten(own, self.structure)
 
     def depths(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
         """The depths of some stages one by one, in the precision of the state."""

@@ -129,7 +129,7 @@ class Adaptive:
         """The norm of the estimated error, relative to the tolerances."""
         norms = [
             self._norm([_combination(ks, row, leaf) for leaf in range(len(z))], z, new)
-            for row in self.pair.tableau.floats[3]
+            for row in self.pair.tableau.floats.errors
         ]
         if len(norms) == 1:
             return abs(h) * _largest(norms[0])

@@ -126,20 +126,6 @@ def in_parts(count: int, read: Callable[[int, int], Sequence[Evaluate]]) -> Sequ
     return read(0, count) if count <= PART else [evaluate(i) for i in range(count)]
 
 
-class Function(Dynamics):
-    """A plain function f(s, z) of a single tensor, without parameters; it jumps at breakpoints."""
-
-    def __init__(self, f: Callable[[float, Tensor], Tensor], breakpoints: Depths = ()):
-        self._f = f
-        self.breakpoints = self.jumps = tuple(breakpoints)
-
-    def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
-        def evaluate(s: float) -> Evaluate:
-            return lambda z: (self._f(s, z[0]),)
-
-        return [evaluate(float(stage.depth)) for stage in stages]
-
-
 def combine(z: State, ks: Sequence[State], terms: Terms) -> State:
     """Z + Σ w_i k_i; only the first sum allocates, and no sum is needed by a backward pass."""
     if len(z) == 1:  # the usual case, where the time between evaluations counts

@@ -81,6 +81,51 @@ class RungeKutta(Solver):
         return Trajectory(z, saved, stats)
 
 
+@value
+class Euler(RungeKutta):
+    """The forward Euler method, order 1. With one bucket per step it is a ResNet."""
+
+    tableau = Tableau(c=[0], a=[[]], dense=[[1]], order=1)
+
+
+@value
+class Midpoint(RungeKutta):
+    """The explicit midpoint method, order 2."""
+
+    tableau = Tableau(c=[0, "1/2"], a=[[], ["1/2"]], dense=[[1, -1], [0, 1]], order=2)
+
+
+@value
+class Heun(RungeKutta):
+    """Heun's method, the explicit trapezoidal rule, order 2."""
+
+    tableau = Tableau(c=[0, 1], a=[[], [1]], dense=[[1, "-1/2"], [0, "1/2"]], order=2)
+
+
+@value
+class RK4(RungeKutta):
+    """The classical Runge-Kutta method, order 4."""
+
+    tableau = Tableau(
+        c=[0, "1/2", "1/2", 1],
+        a=[[], ["1/2"], [0, "1/2"], [0, 0, 1]],
+        dense=[[1, "-3/2", "2/3"], [0, 1, "-2/3"], [0, 1, "-2/3"], [0, "-1/2", "2/3"]],
+        order=4,
+    )
+
+
+@value
+class RK38(RungeKutta):
+    """Kutta's 3/8 rule, order 4, with somewhat smaller errors than `RK4`."""
+
+    tableau = Tableau(
+        c=[0, "1/3", "2/3", 1],
+        a=[[], ["1/3"], ["-1/3", 1], [1, -1, 1]],
+        dense=[[1, "-15/8", 1], [0, "15/8", "-3/2"], [0, "3/8"], [0, "-3/8", "1/2"]],
+        order=4,
+    )
+
+
 def grid(span: Span, steps: int) -> tuple[Fraction, ...]:
     """The ends of equal steps."""
     start, width = Fraction(span[0]), Fraction(span[1]) - Fraction(span[0])

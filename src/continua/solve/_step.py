@@ -16,7 +16,7 @@ class Scaled:
     """A tableau times the signed length of a step."""
 
     def __init__(self, tableau: Tableau, h: float):
-        a, b, _, _ = tableau.floats
+        a, b = tableau.floats.a, tableau.floats.b
         self.rows: list[Terms] = [nonzero([h * value for value in row]) for row in a]
         self.weights: Terms = nonzero([h * value for value in b])
         #: the stage whose argument is the end of the step
@@ -86,7 +86,7 @@ def sides(start: Any, end: Any) -> tuple[Side, Side]:
 def stages_between(tableau: Tableau, start: Any, end: Any) -> list[Stage]:
     """The stages of one step, all of them."""
     first, last = sides(start, end)
-    places: Sequence[Any] = tableau.c if isinstance(start, Fraction) else tableau.floats[2]
+    places: Sequence[Any] = tableau.c if isinstance(start, Fraction) else tableau.floats.c
     out = []
     for c in places:
         if c == 0:

@@ -6,10 +6,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
 Number = int | float | str | Fraction
 Row = tuple[Fraction, ...]
-Floats = tuple[list[list[float]], list[float], list[float], list[list[float]]]
+
+
+class Floats(NamedTuple):
+    """The coefficients as numbers of double precision."""
+
+    a: list[list[float]]
+    b: list[float]
+    c: list[float]
+    dense: list[list[float]]
+    errors: list[list[float]]
 
 
 def _rows(rows: Sequence[Sequence[Number]]) -> tuple[Row, ...]:
@@ -42,7 +52,7 @@ class Tableau:
     error_order: int = 0
     extra: int = 0  # how many of the stages only b(theta) needs; they come last
     fsal: bool = False
-    floats: Floats = field(init=False, repr=False, compare=False)  # a, b, c and errors
+    floats: Floats = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -62,7 +72,8 @@ class Tableau:
         end = (*rows[last], *[Fraction(0)] * (len(c) - last))
         fsal = last > 0 and all(abs(x - y) < 1e-9 for x, y in zip(b, end, strict=True))
         b = end if fsal else b
-        floats = (_floats(rows), *_floats([b, places]), _floats(estimates))
+        b_row, c_row = _floats([b, places])
+        floats = Floats(_floats(rows), b_row, c_row, _floats(weights), _floats(estimates))
         vars(self).update(c=places, a=rows, b=b, dense=weights, order=order, errors=estimates)
         vars(self).update(error_order=error_order, extra=extra, fsal=fsal, floats=floats)
 
@@ -80,5 +91,6 @@ class Tableau:
 
     def weights(self, theta: float) -> list[float]:
         """b(theta), the weights of the stages at the fraction theta of a step."""
-        powers = [theta**power for power in range(1, max(map(len, self.dense)) + 1)]
-        return [sum(float(d) * p for d, p in zip(row, powers, strict=False)) for row in self.dense]
+        rows = self.floats.dense
+        powers = [theta**power for power in range(1, max(map(len, rows)) + 1)]
+        return [sum(d * p for d, p in zip(row, powers, strict=False)) for row in rows]
