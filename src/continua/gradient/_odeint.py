@@ -23,9 +23,8 @@ from continua.solve import (
 )  # fmt: skip
 
 from ._checks import SaveAt, check_values, checked_depths, checked_solver, checked_span, explain
-from ._function import CallableDynamics, checked_params, refuse_state
 from ._gradient import Backprop, Gradient, checked_gradient
-from ._problem import Problem, RunningCost
+from ._problem import CallableDynamics, Problem, RunningCost, checked_params, refuse_state
 
 Ends = tuple[float | Tensor, float | Tensor]
 

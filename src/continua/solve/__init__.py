@@ -3,9 +3,21 @@
 from continua._values import known
 
 from ._dopri8 import Dopri8
-from ._dynamics import PART, Dynamics, Evaluate, Reading, Rerun, Side, Span, Stage, State, in_parts
+from ._dynamics import (
+    PART,
+    Dynamics,
+    Evaluate,
+    Reading,
+    Rerun,
+    Side,
+    Span,
+    Stage,
+    State,
+    in_parts,
+    linear,
+)
 from ._pair import Bosh3, Dopri5, Pair, Tsit5
-from ._reversible import AsynchronousLeapfrog, ReversibleHeun, ReversibleSolver, linear
+from ._reversible import AsynchronousLeapfrog, ReversibleHeun, ReversibleSolver
 from ._runge_kutta import RK4, RK38, Euler, Heun, Midpoint, RungeKutta
 from ._solver import Failure, Solution, Solver, Stats, Status, Trajectory
 from ._step import Observer, Scaled, Step, sides, stages_between, step

@@ -13,12 +13,10 @@ import torch
 
 from continua._values import value
 
-from ._dynamics import Depths, Dynamics, Evaluate, Span, Stage, State, combine, nonzero
+from ._dynamics import Depths, Dynamics, Evaluate, Span, Stage, State, Weights, linear
 from ._runge_kutta import grid
 from ._solver import Solver, Stats, Trajectory
 from ._step import sides
-
-Weights = Sequence[float]
 
 
 @value
@@ -41,9 +39,6 @@ class ReversibleSolver(Solver):
     @abstractmethod
     def rows(self, h: float) -> tuple[Weights, Sequence[Weights]]:
         """The weights c, and for each part those of all parts, of q and of k."""
-
-    def evaluations(self, span: Span) -> int | None:
-        return self.steps + 1
 
     def combined(self, parts: Sequence[State], q: State, k: State, h: float) -> list[State]:
         """The parts at the end of a step."""
@@ -154,10 +149,3 @@ def _plan(
 
 
 _known_plan = functools.lru_cache(maxsize=128)(_plan)  # exact depths take time
-
-
-def linear(weights: Weights, states: Sequence[State]) -> State:
-    """The sum of some states, each times its weight."""
-    (first, w), *rest = nonzero(weights)
-    start = states[first] if w == 1 else tuple(x * w for x in states[first])
-    return combine(start, states, rest)

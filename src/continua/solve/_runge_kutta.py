@@ -34,9 +34,6 @@ class RungeKutta(Solver):
         """The same method from a first step that is known to be good, where it has a choice."""
         return self
 
-    def evaluations(self, span: Span) -> int | None:
-        return None if self.steps is None else self.steps * self.tableau.stages
-
     def schedule(self, span: Span, jumps: Depths) -> tuple[Stage, ...] | None:
         return None if self.steps is None else self.stages(span)
 

@@ -13,7 +13,7 @@ Row = tuple[Fraction, ...]
 
 
 class Floats(NamedTuple):
-    """The coefficients as numbers of double precision."""
+    """The coefficients in double precision."""
 
     a: list[list[float]]
     b: list[float]
@@ -37,10 +37,6 @@ class Tableau:
     .. math:: k_i = f(s + c_i h,\; z + h \sum_{j<i} a_{ij} k_j), \qquad
               z(s + \theta h) = z + h \sum_i b_i(\theta)\, k_i
 
-    `errors` are weights of the stages in the estimate of the error of a step: none for a method
-    without one, two rows where the estimate combines two embedded methods. `error_order` sets how
-    a step's error scales with its length. `fsal` says whether the last stage of a step (before
-    the extra ones) is the first of the next.
     """
 
     c: Row  # where the stages lie within a step
@@ -48,10 +44,12 @@ class Tableau:
     b: Row  # the weights of the stages at the end of the step, b(1)
     dense: tuple[Row, ...]  # per stage the coefficients of b(theta) for theta, theta^2, ...
     order: int  # of the method at the end of the step
-    errors: tuple[Row, ...] = ()
-    error_order: int = 0
+    errors: tuple[Row, ...] = ()  # the weights of the error estimate; two rows where it mixes two
+    error_order: int = 0  # how the estimate scales with the length of the step
     extra: int = 0  # how many of the stages only b(theta) needs; they come last
-    fsal: bool = False
+    fsal: bool = (
+        False  # whether the last of the other stages is the first of the next step
+    )
     floats: Floats = field(init=False, repr=False, compare=False)
 
     def __init__(
