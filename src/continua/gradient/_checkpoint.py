@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -45,8 +46,7 @@ class _CheckpointJob(Job):
                 self.kept.append(n)
                 next_kept += len(self.kept)
                 self.stored += taken.z
-            made = Step(taken.tableau, taken.start, taken.end, (), (), [], taken.fractions)
-            self.steps.append(made)
+            self.steps.append(replace(taken, z=(), end_state=(), ks=[]))
             if now is not None:
                 self.rng.append(now)
                 now = rng_state(z)
@@ -64,13 +64,12 @@ class _CheckpointJob(Job):
 
     def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
         a, end = final, len(self.steps)
-        for first, start in zip(
-            self.kept[::-1], split(self.stored, self.leaves)[::-1], strict=True
-        ):
-            states = [start]
+        starts = split(self.stored, self.leaves)
+        for first in reversed(self.kept):
+            states = [starts.pop()]
             for n in range(first, end - 1):
                 with torch.no_grad():
-                    states.append(self._repeated(again, n, states[-1], stats)[0])
+                    states.append(self._repeated(again, n, states[-1], stats)[0].end_state)
             for n in reversed(range(first, end)):
                 a = self._vjp(again, n, states.pop(), a, saved, stats)
             end = first
@@ -79,8 +78,8 @@ class _CheckpointJob(Job):
 
     def _repeated(
         self, again: Rerun, n: int, z: State, stats: Stats, leaves: bool = False
-    ) -> tuple[State, list[State], Reading]:
-        """Step n once more: its end, the slopes at its stages, and the reading of the field."""
+    ) -> tuple[Step, Reading]:
+        """Step n once more, and the field that it has read."""
         made = self.steps[n]
         stages = stages_between(made.tableau, made.start, made.end)
         if not leaves or all(x >= 1 for x in made.fractions):
@@ -90,21 +89,17 @@ class _CheckpointJob(Job):
         ks: list[State] = []
         with kept_rng(z, self.rng[n]) if self.rng else nullcontext():
             end = step(Scaled(made.tableau, made.h), reading.evaluate, z, ks)
-        return end, ks, reading
+        return replace(made, z=z, end_state=end, ks=ks), reading
 
     def _vjp(
         self, again: Rerun, n: int, z: State, a: State, saved: list[State], stats: Stats
     ) -> State:
         """The gradient of the state at the start of step n from that at its end."""
-        made = self.steps[n]
-        count = len(made.fractions)
-        along, saved[len(saved) - count :] = saved[len(saved) - count :], []
         with torch.enable_grad():
-            z = leaf(z)
-            end, ks, reading = self._repeated(again, n, z, stats, leaves=True)
-            whole = Step(made.tableau, made.start, made.end, z, end, ks)
-            outputs = [end, *(end if x >= 1 else whole.at(x) for x in made.fractions)]
-        gradient, weights = vector_jacobian(outputs, [a, *along], z, reading.leaves)
+            taken, reading = self._repeated(again, n, leaf(z), stats, leaves=True)
+            outputs = [taken.end_state, *reversed(taken.asked())]
+        along = [a, *(saved.pop() for _ in taken.fractions)]
+        gradient, weights = vector_jacobian(outputs, along, taken.z, reading.leaves)
         reading.pull(weights)
         stats.steps += 1
         return gradient

@@ -17,11 +17,10 @@ from continua._errors import ArgumentError
 def dependencies(f: object) -> list[Tensor]:
     """The leaf tensors that require a gradient and that a callable can reach.
 
-    They are looked for in modules, bound methods, `functools.partial`, callable objects, and in
-    what functions close over: variables of enclosing functions, global variables, default values,
-    and containers of these. A tensor that was computed stands for the leaves of its graph.
+    They are looked for in modules, methods, callable objects, and in what functions close over. A
+    tensor that was computed stands for the leaves of its graph.
     """
-    return leaves_of(_reachable(f, set()))
+    return [] if f is None else leaves_of(_reachable(f, set()))
 
 
 def leaves_of(tensors: Iterable[Tensor]) -> list[Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -36,28 +36,18 @@ CHANGED = (
 )
 
 
+@dataclass(eq=False)
 class Job(ABC):
-    """One solve that is differentiated by evaluating the field again.
+    """One solve that is differentiated by evaluating the field again."""
 
-    Attributes:
-        stored: the tensors that the backward pass needs; autograd keeps them.
-        trajectory: what the forward pass found, cut from the graph.
-    """
-
-    trajectory: Trajectory
-
-    def __init__(
-        self,
-        gradient: Any,
-        solver: Any,
-        dynamics: Dynamics,
-        span: Span,
-        save_at: Sequence[float],
-        leaves: int,
-    ):
-        self.gradient, self.solver, self.dynamics, self.span = gradient, solver, dynamics, span
-        self.save_at, self.leaves = list(save_at), leaves
-        self.stored: list[Tensor] = []
+    gradient: Any
+    solver: Any
+    dynamics: Dynamics
+    span: Span
+    save_at: Sequence[float]
+    leaves: int  # of the state
+    stored: list[Tensor] = field(default_factory=list)  # for the backward pass; autograd keeps it
+    trajectory: Trajectory = field(init=False)  # what the forward pass found, without its tensors
 
     @abstractmethod
     def forward(self, z: State) -> Trajectory:

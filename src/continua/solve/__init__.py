@@ -2,7 +2,6 @@
 
 from continua._values import known
 
-from ._dopri8 import Dopri8
 from ._dynamics import (
     PART,
     Dynamics,
@@ -16,7 +15,7 @@ from ._dynamics import (
     in_parts,
     linear,
 )
-from ._pair import Bosh3, Dopri5, Pair, Tsit5
+from ._pair import Bosh3, Dopri5, Dopri8, Pair, Tsit5
 from ._reversible import AsynchronousLeapfrog, ReversibleHeun, ReversibleSolver
 from ._runge_kutta import RK4, RK38, Euler, Heun, Midpoint, RungeKutta
 from ._solver import Failure, Solution, Solver, Stats, Status, Trajectory

@@ -68,11 +68,15 @@ class Step:
         weights = [self.h * w for w in self.tableau.weights(fraction)]
         return combine(self.z, self.ks, nonzero(weights))
 
-    def saved(self, dynamics: Dynamics, stats: Stats) -> list[State]:
+    def asked(self) -> list[State]:
         """The states that were asked for, by the continuous extension."""
+        return [self.end_state if x >= 1 else self.at(x) for x in self.fractions]
+
+    def saved(self, dynamics: Dynamics, stats: Stats) -> list[State]:
+        """The same; the stages that it needs are evaluated if they are not there yet."""
         if any(fraction < 1 for fraction in self.fractions):
             self.complete(dynamics, stats)
-        return [self.end_state if x >= 1 else self.at(x) for x in self.fractions]
+        return self.asked()
 
 
 Observer = Callable[[Step], None]

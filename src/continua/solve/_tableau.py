@@ -47,9 +47,7 @@ class Tableau:
     errors: tuple[Row, ...] = ()  # the weights of the error estimate; two rows where it mixes two
     error_order: int = 0  # how the estimate scales with the length of the step
     extra: int = 0  # how many of the stages only b(theta) needs; they come last
-    fsal: bool = (
-        False  # whether the last of the other stages is the first of the next step
-    )
+    fsal: bool = False  # whether the last of the other stages is the first of the next step
     floats: Floats = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -83,9 +81,9 @@ class Tableau:
     @property
     def leading(self) -> float:
         """How large the error estimate is for dz/ds = s^q / q! over one step of length one."""
-        power = self.error_order
-        total = sum(e * at**power for e, at in zip(self.errors[0], self.c, strict=False))
-        return abs(float(total)) / math.factorial(power)
+        power, floats = self.error_order, self.floats
+        total = sum(e * at**power for e, at in zip(floats.errors[0], floats.c, strict=False))
+        return abs(total) / math.factorial(power)
 
     def weights(self, theta: float) -> list[float]:
         """b(theta), the weights of the stages at the fraction theta of a step."""
