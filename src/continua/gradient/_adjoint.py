@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -114,10 +115,12 @@ class _AdjointJob(Job):
 
         for depth, gradient in [*events, (self.span[0], None)]:
             if depth != s:
-                part = solver.starting(max(known)) if known else solver
-                if part.steps is not None:
+                part = solver
+                if solver.steps is not None:
                     share = abs((s - depth) / (self.span[1] - self.span[0]))
-                    part = part.with_steps(max(1, math.ceil(part.steps * share - 1e-9)))
+                    part = solver.with_steps(max(1, math.ceil(solver.steps * share - 1e-9)))
+                elif known and isinstance(solver, Pair) and solver.first_step is None:
+                    part = replace(solver, first_step=max(known))
                 trajectory = part.integrate(dynamics, (*z, *a), (s, depth), observe=integral)
                 _merge(stats, trajectory.stats)
                 known = stats.step_sizes[-2:]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -115,8 +114,8 @@ def followed(
         check_values(problem.z)
     if trajectory.status is not Status.SUCCESS and raise_on_failure:
         raise SolveError(explain(trajectory, solver))
-    final = _with_end(dynamics, trajectory.final, span, problem, at_end=True)
-    return replace(trajectory, final=final)
+    trajectory.final = _with_end(dynamics, trajectory.final, span, problem, at_end=True)
+    return trajectory
 
 
 def _with_end(dynamics: Dynamics, z: State, ends: Ends, problem: Problem, at_end: bool) -> State:

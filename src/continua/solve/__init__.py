@@ -19,7 +19,7 @@ from ._pair import Bosh3, Dopri5, Dopri8, Pair, Tsit5
 from ._reversible import AsynchronousLeapfrog, ReversibleHeun, ReversibleSolver
 from ._runge_kutta import RK4, RK38, Euler, Heun, Midpoint, RungeKutta
 from ._solver import Failure, Solution, Solver, Stats, Status, Trajectory
-from ._step import Observer, Scaled, Step, sides, stages_between, step
+from ._step import Scaled, Step, sides, stages_between, step
 from ._tableau import Tableau
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     # what they give back
     "Solution", "Trajectory", "Stats", "Status", "Failure",
     # one step
-    "Step", "Scaled", "Observer", "linear", "sides", "stages_between", "step",
+    "Step", "Scaled", "linear", "sides", "stages_between", "step",
 ]  # fmt: skip
 
 #: every solver, by name

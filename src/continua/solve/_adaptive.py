@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ._dynamics import Depths, Dynamics, Side, Span, Stage, State, linear
 from ._solver import Failure, Stats, Status, Trajectory
-from ._step import Observer, Scaled, Step, sides, stages_between, step
+from ._step import Scaled, Step, sides, stages_between, step
 
 if TYPE_CHECKING:
     from ._pair import Pair
@@ -22,8 +22,7 @@ class Adaptive:
     def __init__(
         self, pair: Pair, dynamics: Dynamics, z: State, span: Span, save_at: Depths, observe: Any
     ):
-        self.pair, self.dynamics = pair, dynamics
-        self.observe: Observer | None = observe
+        self.pair, self.dynamics, self.observe = pair, dynamics, observe
         self.z, self.s, self.end = z, float(span[0]), float(span[1])
         self.direction = 1.0 if span[1] > span[0] else -1.0
         self.save_at = [s for s in save_at if s != self.s]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field, fields, replace
-from typing import Any, Literal, Self
+from dataclasses import field, fields
+from typing import Any, Literal
 
 from continua._errors import ArgumentError
 from continua._values import value
@@ -86,10 +86,6 @@ class Pair(RungeKutta):
 
     def arguments(self) -> dict[str, Any]:
         return super().arguments() if self.steps is None else {"steps": self.steps}
-
-    def starting(self, first_step: float) -> Self:
-        chosen = self.steps is not None or self.first_step is not None
-        return self if chosen else replace(self, first_step=first_step)
 
     def integrate(
         self, dynamics: Dynamics, z: State, span: Span, save_at: Depths = (), observe: Any = None

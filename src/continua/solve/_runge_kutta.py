@@ -6,7 +6,7 @@ import functools
 import itertools
 from abc import abstractmethod
 from fractions import Fraction
-from typing import Self
+from typing import Any
 
 import torch
 
@@ -15,7 +15,7 @@ from continua._values import value
 
 from ._dynamics import Depths, Dynamics, Span, Stage, State
 from ._solver import Solver, Stats, Trajectory
-from ._step import Observer, Scaled, Step, stages_between, step
+from ._step import Scaled, Step, stages_between, step
 from ._tableau import Tableau
 
 
@@ -29,10 +29,6 @@ class RungeKutta(Solver):
     @abstractmethod
     def tableau(self) -> Tableau:
         """The coefficients of the method, a class attribute."""
-
-    def starting(self, first_step: float) -> Self:
-        """The same method from a first step that is known to be good, where it has a choice."""
-        return self
 
     def schedule(self, span: Span, jumps: Depths) -> tuple[Stage, ...] | None:
         return None if self.steps is None else self.stages(span)
@@ -50,12 +46,7 @@ class RungeKutta(Solver):
         return (_stages if torch.compiler.is_compiling() else _known_stages)(self, self.steps, span)
 
     def integrate(
-        self,
-        dynamics: Dynamics,
-        z: State,
-        span: Span,
-        save_at: Depths = (),
-        observe: Observer | None = None,
+        self, dynamics: Dynamics, z: State, span: Span, save_at: Depths = (), observe: Any = None
     ) -> Trajectory:
         evaluate = dynamics.on_grid(lambda: self.stages(span))
         dynamics.accept()

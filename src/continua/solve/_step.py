@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -77,9 +77,6 @@ class Step:
         if any(fraction < 1 for fraction in self.fractions):
             self.complete(dynamics, stats)
         return self.asked()
-
-
-Observer = Callable[[Step], None]
 
 
 def sides(start: Any, end: Any) -> tuple[Side, Side]:
