@@ -10,7 +10,21 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from continua.solve import Function, Solver, Span, Trajectory
+from continua.solve import Dynamics, Evaluate, Solver, Span, Stage, Trajectory
+
+
+class Function(Dynamics):
+    """A plain function f(s, z) of a single tensor, without parameters; it jumps at breakpoints."""
+
+    def __init__(self, f: Callable[[float, Tensor], Tensor], breakpoints: Sequence[float] = ()):
+        self._f = f
+        self.breakpoints = self.jumps = tuple(breakpoints)
+
+    def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
+        def evaluate(s: float) -> Evaluate:
+            return lambda z: (self._f(s, z[0]),)
+
+        return [evaluate(float(stage.depth)) for stage in stages]
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from scipy.integrate import solve_ivp
 from torch import nn
 
 import continua as ct
-from continua.solve import SOLVERS, Function, Pair, Status
+from continua.solve import SOLVERS, Pair, Status
 from nets import mlp, scrambled
+from problems import Function
 
 PAIRS = {name: solver for name, solver in SOLVERS.items() if issubclass(solver, Pair)}
 every_pair = pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)

@@ -6,8 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from continua.solve import Function
-from problems import PROBLEMS, Problem, advance, rates, saved
+from problems import PROBLEMS, Function, Problem, advance, rates, saved
 from solve.methods import STEPS, every_problem, every_solver, low_order, solved, spans
 
 

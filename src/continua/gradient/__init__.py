@@ -3,14 +3,12 @@
 from continua._values import known
 
 from ._adjoint import Adjoint
-from ._backprop import Backprop
 from ._checkpoint import Checkpoint
-from ._checks import SaveAt, checked_gradient, checked_solver, checked_span
+from ._checks import SaveAt, checked_solver, checked_span
 from ._dependencies import dependencies
-from ._function import CallableDynamics, cut, wanting
-from ._gradient import CHANGED, Gradient
+from ._gradient import CHANGED, Backprop, Gradient, checked_gradient
 from ._odeint import followed, odeint, solve
-from ._problem import Problem, RunningCost
+from ._problem import CallableDynamics, Problem, RunningCost, cut, wanting
 from ._reversible import Reversible
 
 __all__ = [

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -20,19 +21,236 @@ from continua.solve import (
     Rerun,
     RungeKutta,
     Solver,
-    Span,
     Stage,
     State,
     Stats,
     Status,
     Step,
     Trajectory,
+    linear,
 )
 
-from ._gradient import Gradient, Job, added, leaf, or_zero, vector_jacobian
+from ._gradient import Gradient, Job, leaf, split, vector_jacobian
 
 #: the share by which the integral over a step of a fixed grid may be off
 GRID = 1e-3
+
+
+class _AdjointJob(Job):
+    gradient: Adjoint
+    solver: RungeKutta
+    ends: list[tuple[float, float]]  # of the forward steps
+
+    noise = (
+        "the adjoint equation needs a field without noise such as dropout: use Checkpoint() "
+        "or Backprop(), or evaluation mode"
+    )
+
+    def at_stages(self, solver: RungeKutta) -> bool:
+        """Whether the stages of a step resolve whatever varies with depth.
+
+        A fixed grid takes the error that it takes: n Gauss points are what a method of order 2n
+        is worth. Adaptive steps see functions of depth only where these move the state.
+        """
+        if solver.steps is None:
+            return not self.dynamics.varies
+        h = abs(self.span[1] - self.span[0]) / solver.steps
+        return self.dynamics.points(h, GRID) <= solver.tableau.order // 2
+
+    def forward(self, z: State) -> Trajectory:
+        self.ends, self.further = [], Stats()  # evaluations for the interpolant alone
+        self.powers = max(map(len, self.solver.tableau.dense))
+        kept = self.gradient.state == "interpolate"
+        trajectory = self.solver.integrate(
+            self.dynamics, z, self.span, self.save_at, self._keep if kept else None
+        )
+        trajectory.stats.evaluations += self.further.evaluations
+        if not kept:
+            self.stored = list(trajectory.final)
+        return trajectory
+
+    def _keep(self, step: Step) -> None:
+        """Store the step as a polynomial: its start and the coefficients of theta, theta^2..."""
+        step.complete(self.dynamics, self.further)
+        self.ends.append((float(step.start), float(step.end)))
+        self.stored += step.z
+        for power in range(self.powers):
+            rows = step.tableau.floats.dense
+            weights = [step.h * row[power] if power < len(row) else 0.0 for row in rows]
+            self.stored += linear(weights, step.ks)
+
+    def at(self, s: float) -> State:
+        """The forward solution at a depth."""
+        forward = self.span[1] > self.span[0]
+        n = bisect.bisect_right(self.starts, s if forward else -s) - 1
+        n = min(max(n, 0), len(self.ends) - 1)
+        start, end = self.ends[n]
+        per_step = self.leaves * (self.powers + 1)
+        coefficients = split(self.stored[n * per_step : (n + 1) * per_step], self.leaves)
+        x = (s - start) / (end - start)
+        return linear([x**power for power in range(self.powers + 1)], coefficients)
+
+    def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
+        forward = self.span[1] > self.span[0]
+        self.starts = [start if forward else -start for start, _ in self.ends]
+        solver = self.gradient.solver or self.solver
+        # What the quadrature may be off by: less than the solve itself.
+        self.error = 0.01 * solver.rtol if isinstance(solver, Pair) and solver.adaptive else 1e-7
+        z: State = tuple(self.stored) if self.gradient.state == "backsolve" else ()
+        a, s = final, self.span[1]
+        events: list[tuple[float, State | None]] = [*zip(self.save_at, saved, strict=True)]
+        if solver.steps is not None:  # equal steps would straddle what they do not know of
+            low, high = sorted(self.span)
+            events += [(b, None) for b in self.dynamics.breakpoints if low < b < high]
+        events = sorted(events, key=lambda event: event[0], reverse=forward)
+        dynamics = _Backward(self, again, self.at_stages(solver))
+        # The forward solve has found out which steps this problem allows.
+        known = self.trajectory.stats.step_sizes[-2:] if self.gradient.solver is None else []
+
+        def integral(step: Step) -> None:
+            if dynamics.at_stages:
+                _pull(step)
+            else:
+                self._quadrature(step, dynamics, again, stats)
+
+        for depth, gradient in [*events, (self.span[0], None)]:
+            if depth != s:
+                part = solver
+                if solver.steps is not None:
+                    share = abs((s - depth) / (self.span[1] - self.span[0]))
+                    part = solver.with_steps(max(1, math.ceil(solver.steps * share - 1e-9)))
+                elif known and isinstance(solver, Pair) and solver.first_step is None:
+                    part = replace(solver, first_step=max(known))
+                trajectory = part.integrate(dynamics, (*z, *a), (s, depth), observe=integral)
+                _merge(stats, trajectory.stats)
+                known = stats.step_sizes[-2:]
+                if trajectory.status is not Status.SUCCESS:
+                    raise SolveError(
+                        f"the backward solve stopped at depth {trajectory.failure.depth:g}: "  # type: ignore[union-attr]
+                        f"{trajectory.status.value}; try Checkpoint(), or looser tolerances in "
+                        "Adjoint(solver=...)"
+                    )
+                z, a = trajectory.final[: len(z)], trajectory.final[len(z) :]
+                s = depth
+            if gradient is not None:
+                a = linear([1, 1], [a, gradient])
+        return a
+
+    def _quadrature(self, step: Step, dynamics: Dynamics, again: Rerun, stats: Stats) -> None:
+        """Add the integral of a df/dtheta over one backward step."""
+        step.complete(dynamics, stats)
+        x, w = self._gauss(step)
+        nodes = [float(step.start) + step.h * v for v in x]
+        reading = again.read([Stage(s, "right") for s in nodes])
+        stats.evaluations += len(nodes)
+        outputs, along = [], []
+        states: list[Tensor] = []
+        with torch.enable_grad():
+            for i, s in enumerate(nodes):
+                both = step.at(x[i])
+                z = both[: -self.leaves] or self.at(s)
+                start = tuple(v.detach() for v in z)
+                if any(map(_channels_last, start)):
+                    # Group norm's derivative by its weights alone crashes torch in this layout.
+                    start = leaf(start)
+                    states += start
+                outputs.append(reading.evaluate[i](start))
+                weight = -step.h * w[i]
+                along.append(tuple(v.detach() * weight for v in both[-self.leaves :]))
+        reading.pull(vector_jacobian(outputs, along, tuple(states), reading.leaves)[1])
+
+    def _gauss(self, step: Step) -> tuple[list[float], list[float]]:
+        """Points and weights of a quadrature over a step, as fractions of it.
+
+        Steps follow the adjoint alone; functions of depth may vary faster. How fast the basis
+        does is known; where a field reads the depth itself, the steps of the forward solve tell.
+        """
+        start, cuts = float(step.start), [0.0, 1.0]
+        if self.dynamics.driven:
+            inner = ((end - start) / step.h for _, end in self.ends)
+            cuts = sorted({*cuts, *(x for x in inner if 1e-9 < x < 1 - 1e-9)})
+        points, weights = [], []
+        for low, high in itertools.pairwise(cuts):
+            width = high - low
+            # Over a step the state is a polynomial of the method's order, up to its tolerance.
+            count = step.tableau.order // 2 + self.dynamics.points(step.h * width, self.error)
+            x, w = _leggauss(count)
+            points += [low + width * 0.5 * (1 + float(v)) for v in x]
+            weights += [width * 0.5 * float(v) for v in w]
+        return points, weights
+
+
+_leggauss = functools.cache(np.polynomial.legendre.leggauss)
+
+
+def _channels_last(z: Tensor) -> bool:
+    last = torch.channels_last
+    return z.dim() == 4 and not z.is_contiguous() and z.is_contiguous(memory_format=last)
+
+
+class _Backward(Dynamics):
+    """The adjoint equation, with the state beside it when that is solved backward too."""
+
+    def __init__(self, job: _AdjointJob, again: Rerun, at_stages: bool):
+        self.job, self.again_at, self.at_stages = job, again.read, at_stages
+        self.breakpoints, self.jumps = job.dynamics.breakpoints, job.dynamics.jumps
+
+    def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
+        reading = self.again_at(stages, self.at_stages)
+        return [self._evaluate(reading, i, float(stage.depth)) for i, stage in enumerate(stages)]
+
+    def _evaluate(self, reading: Reading, i: int, s: float) -> Evaluate:
+        f, used = reading.evaluate[i], reading.used[i]
+        leaves = [reading.leaves[place] for place in used]
+
+        def evaluate(both: State) -> State:
+            z, a = both[: -self.job.leaves], both[-self.job.leaves :]
+            with torch.enable_grad():
+                start = leaf(z or self.job.at(s))
+                out = f(start)
+            found, weights = vector_jacobian([out], [a], start, leaves)
+            moved = (x.detach() for x in out) if z else ()
+            slope = _Slope((*moved, *(-g for g in found)))
+            if self.at_stages:
+                slope.reading, slope.weights = reading, list(zip(used, weights, strict=True))
+            return slope
+
+        return evaluate
+
+
+class _Slope(tuple[Tensor, ...]):
+    """A slope of the adjoint equation, and what the weights add to their gradient there."""
+
+    reading: Reading | None = None
+    weights: Sequence[tuple[int, Tensor | None]] = ()
+
+
+def _pull(step: Step) -> None:
+    """Add the integral of a df/dtheta over one backward step, by the weights of its method."""
+    sums: dict[int, tuple[Reading, list[Tensor | None]]] = {}
+    for k, b in zip(step.ks, step.tableau.floats.b, strict=False):
+        assert isinstance(k, _Slope)
+        if b:
+            assert k.reading is not None
+            empty: list[Tensor | None] = [None] * len(k.reading.leaves)
+            _, total = sums.setdefault(id(k.reading), (k.reading, empty))
+            for place, gradient in k.weights:
+                known = total[place]
+                if gradient is not None and known is not None:
+                    known.add_(gradient, alpha=-step.h * b)
+                elif gradient is not None:
+                    total[place] = gradient * (-step.h * b)
+        if b or k is not step.ks[-1]:  # the last may be the first of the next step
+            k.reading, k.weights = None, ()
+    for reading, total in sums.values():
+        reading.pull(total)
+
+
+def _merge(stats: Stats, more: Stats) -> None:
+    stats.evaluations += more.evaluations
+    stats.steps += more.steps
+    stats.rejected += more.rejected
+    stats.step_sizes += more.step_sizes
 
 
 @value
@@ -60,6 +278,8 @@ class Adjoint(Gradient):
     spectral and stacked weights.
     """
 
+    job = _AdjointJob
+
     state: str = "interpolate"
     solver: RungeKutta | None = None
 
@@ -78,251 +298,3 @@ class Adjoint(Gradient):
                 "Adjoint(state='backsolve') cannot be right with batch norm in training mode: "
                 "use Adjoint(), Checkpoint() or Backprop(), or put the norm in evaluation mode"
             )
-
-    def solve(
-        self, solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Sequence[float]
-    ) -> Trajectory:
-        return _AdjointJob(solver, dynamics, span, save_at, len(z), self).run(z)
-
-
-class _AdjointJob(Job):
-    solver: RungeKutta
-
-    def __init__(self, *arguments: Any):
-        *rest, self.options = arguments
-        super().__init__(*rest)
-        self.ends: list[tuple[float, float]] = []
-        self.powers = 0
-        self.further = Stats()  # evaluations for the interpolant alone
-        # What the quadrature may be off by: less than the solve itself.
-        backward = self.options.solver or self.solver
-        self.error = 1e-7
-        if isinstance(backward, Pair) and backward.adaptive:
-            self.error = 0.01 * backward.rtol
-
-    def at_stages(self, solver: RungeKutta) -> bool:
-        """Whether the stages of a step resolve whatever varies with depth.
-
-        A fixed grid takes the error that it takes: n Gauss points are what a method of order 2n
-        is worth. Adaptive steps see functions of depth only where these move the state.
-        """
-        if solver.steps is None:
-            return not self.dynamics.varies
-        h = abs(self.span[1] - self.span[0]) / solver.steps
-        return self.dynamics.points(h, GRID) <= solver.tableau.order // 2
-
-    def forward(self, z: State) -> Trajectory:
-        solver = self.solver
-        observe = None
-        if self.options.state == "interpolate":
-            self.powers = max(len(row) for row in solver.tableau.dense)
-            observe = self._keep
-        trajectory = solver.integrate(self.dynamics, z, self.span, self.save_at, observe)
-        trajectory.stats.evaluations += self.further.evaluations
-        if self.options.state == "backsolve":
-            self.stored = list(trajectory.final)
-        return trajectory
-
-    noise = (
-        "the adjoint equation needs a field without noise such as dropout: use Checkpoint() "
-        "or Backprop(), or evaluation mode"
-    )
-
-    def _keep(self, step: Step) -> None:
-        """Store the step as a polynomial: its start and the coefficients of theta, theta^2..."""
-        step.complete(self.dynamics, self.further)
-        self.ends.append((float(step.start), float(step.end)))
-        self.stored += step.z
-        for power in range(self.powers):
-            for i in range(self.leaves):
-                total = torch.zeros_like(step.z[i])
-                for row, k in zip(step.tableau.dense, step.ks, strict=True):
-                    if power < len(row) and row[power]:
-                        total.add_(k[i], alpha=step.h * float(row[power]))
-                self.stored.append(total)
-
-    def at(self, s: float) -> State:
-        """The forward solution at a depth."""
-        forward = self.span[1] > self.span[0]
-        key = s if forward else -s
-        n = bisect.bisect_right(self.starts, key) - 1
-        n = min(max(n, 0), len(self.ends) - 1)
-        start, end = self.ends[n]
-        x = (s - start) / (end - start)
-        per_step = self.leaves * (self.powers + 1)
-        block = self.stored[n * per_step : (n + 1) * per_step]
-        out = []
-        for i in range(self.leaves):
-            total = block[i + self.leaves * self.powers] * x
-            for power in range(self.powers - 1, 0, -1):
-                total = (total + block[i + self.leaves * power]) * x
-            out.append(total + block[i])
-        return tuple(out)
-
-    def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
-        forward = self.span[1] > self.span[0]
-        self.starts = [start if forward else -start for start, _ in self.ends]
-        solver: RungeKutta = self.options.solver or self.solver
-        backsolve = self.options.state == "backsolve"
-        z: State = tuple(self.stored) if backsolve else ()
-        a, s = final, self.span[1]
-        events: list[tuple[float, State | None]] = [*zip(self.save_at, saved, strict=True)]
-        if solver.steps is not None:  # equal steps would straddle what they do not know of
-            low, high = sorted(self.span)
-            events += [(b, None) for b in self.dynamics.breakpoints if low < b < high]
-        events = sorted(events, key=lambda event: event[0], reverse=forward)
-        dynamics = _Backward(self, again, backsolve, self.at_stages(solver))
-
-        # The forward solve has found out which steps this problem allows.
-        known = self.trajectory.stats.step_sizes[-2:] if self.options.solver is None else []
-
-        def integral(step: Step) -> None:
-            if dynamics.at_stages:
-                _pull(step)
-            else:
-                self._quadrature(step, dynamics, again, stats)
-
-        for depth, gradient in [*events, (self.span[0], None)]:
-            if depth != s:
-                part = solver.starting(max(known)) if known else solver
-                if part.steps is not None:
-                    share = abs((s - depth) / (self.span[1] - self.span[0]))
-                    part = part.with_steps(max(1, math.ceil(part.steps * share - 1e-9)))
-                trajectory = part.integrate(dynamics, (*z, *a), (s, depth), observe=integral)
-                _merge(stats, trajectory.stats)
-                known = stats.step_sizes[-2:]
-                if trajectory.status is not Status.SUCCESS:
-                    raise SolveError(
-                        f"the backward solve stopped at depth {trajectory.failure.depth:g}: "  # type: ignore[union-attr]
-                        f"{trajectory.status.value}; try Checkpoint(), or looser tolerances in "
-                        "Adjoint(solver=...)"
-                    )
-                z, a = trajectory.final[: len(z)], trajectory.final[len(z) :]
-                s = depth
-            if gradient is not None:
-                a = added(a, gradient)
-        return a
-
-    def _quadrature(self, step: Step, dynamics: Dynamics, again: Rerun, stats: Stats) -> None:
-        """Add the integral of a df/dtheta over one backward step."""
-        step.complete(dynamics, stats)
-        x, w = self._gauss(step)
-        nodes = [float(step.start) + step.h * v for v in x]
-        reading = again.read([Stage(s, "right") for s in nodes])
-        stats.evaluations += len(nodes)
-        outputs, along = [], []
-        states: list[Tensor] = []
-        with torch.enable_grad():
-            for i, s in enumerate(nodes):
-                both = step.at(x[i])
-                z = both[: -self.leaves] or self.at(s)
-                start = tuple(v.detach() for v in z)
-                if any(map(_channels_last, start)):
-                    # Group norm's derivative by its weights alone crashes torch in this layout.
-                    start = leaf(start)
-                    states += start
-                outputs.append(reading.evaluate[i](start))
-                weight = -step.h * w[i]
-                along.append(tuple(v.detach() * weight for v in both[-self.leaves :]))
-        gradients = vector_jacobian(outputs, [*reading.leaves, *states], along)
-        reading.pull(gradients[: len(reading.leaves)])
-
-    def _gauss(self, step: Step) -> tuple[list[float], list[float]]:
-        """Points and weights of a quadrature over a step, as fractions of it.
-
-        Steps follow the adjoint alone; functions of depth may vary faster. How fast the basis
-        does is known; where a field reads the depth itself, the steps of the forward solve tell.
-        """
-        start, cuts = float(step.start), [0.0, 1.0]
-        if self.dynamics.driven:
-            inner = ((end - start) / step.h for _, end in self.ends)
-            cuts = sorted({*cuts, *(x for x in inner if 1e-9 < x < 1 - 1e-9)})
-        points, weights = [], []
-        for low, high in itertools.pairwise(cuts):
-            width = high - low
-            # Over a step the state is a polynomial of the method's order, up to its tolerance.
-            count = step.tableau.order // 2 + self.dynamics.points(step.h * width, self.error)
-            x, w = np.polynomial.legendre.leggauss(count)
-            points += [low + width * 0.5 * (1 + float(v)) for v in x]
-            weights += [width * 0.5 * float(v) for v in w]
-        return points, weights
-
-
-def _channels_last(z: Tensor) -> bool:
-    last = torch.channels_last
-    return z.dim() == 4 and not z.is_contiguous() and z.is_contiguous(memory_format=last)
-
-
-class _Backward(Dynamics):
-    """The adjoint equation, with the state beside it when that is solved backward too."""
-
-    def __init__(self, job: _AdjointJob, again: Rerun, backsolve: bool, at_stages: bool):
-        self.job, self.again_at = job, again.read
-        self.backsolve, self.at_stages = backsolve, at_stages
-        self.breakpoints, self.jumps = job.dynamics.breakpoints, job.dynamics.jumps
-
-    def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
-        reading = self.again_at(stages, self.at_stages)
-        return [self._evaluate(reading, i, float(stage.depth)) for i, stage in enumerate(stages)]
-
-    def _evaluate(self, reading: Reading, i: int, s: float) -> Evaluate:
-        f, used = reading.evaluate[i], reading.used[i]
-        leaves = [reading.leaves[place] for place in used]
-
-        def evaluate(both: State) -> State:
-            z, a = both[: -self.job.leaves], both[-self.job.leaves :]
-            with torch.enable_grad():
-                start = leaf(z or self.job.at(s))
-                out = f(start)
-            found = vector_jacobian([out], [*start, *leaves], [a])
-            slope = tuple(-g for g in or_zero(found[: len(start)], start))
-            if z:
-                slope = (*(x.detach() for x in out), *slope)
-            if not self.at_stages:
-                return slope
-            return _Slope(slope, reading, zip(used, found[len(start) :], strict=True))
-
-        return evaluate
-
-
-class _Slope(tuple[Tensor, ...]):
-    """A slope of the adjoint equation, and what the weights add to their gradient there."""
-
-    reading: Reading | None
-    weights: list[tuple[int, Tensor]]
-
-    def __new__(
-        cls, slope: State, reading: Reading, found: Iterable[tuple[int, Tensor | None]]
-    ) -> Self:
-        self = super().__new__(cls, slope)
-        self.reading = reading
-        self.weights = [(place, g) for place, g in found if g is not None]
-        return self
-
-
-def _pull(step: Step) -> None:
-    """Add the integral of a df/dtheta over one backward step, by the weights of its method."""
-    sums: dict[int, tuple[Reading, list[Tensor | None]]] = {}
-    for k, b in zip(step.ks, step.tableau.floats[1], strict=False):
-        assert isinstance(k, _Slope)
-        if b:
-            assert k.reading is not None
-            empty: list[Tensor | None] = [None] * len(k.reading.leaves)
-            _, total = sums.setdefault(id(k.reading), (k.reading, empty))
-            for place, gradient in k.weights:
-                known = total[place]
-                if known is None:
-                    total[place] = gradient * (-step.h * b)
-                else:
-                    known.add_(gradient, alpha=-step.h * b)
-        if b or k is not step.ks[-1]:  # the last may be the first of the next step
-            k.reading, k.weights = None, []
-    for reading, total in sums.values():
-        reading.pull(total)
-
-
-def _merge(stats: Stats, more: Stats) -> None:
-    stats.evaluations += more.evaluations
-    stats.steps += more.steps
-    stats.rejected += more.rejected
-    stats.step_sizes += more.step_sizes

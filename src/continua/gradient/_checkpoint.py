@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -16,55 +15,21 @@ from continua.solve import (
     RungeKutta,
     Scaled,
     Solver,
-    Span,
     State,
     Stats,
     Step,
     Trajectory,
+    linear,
     stages_between,
     step,
 )
 
-from ._gradient import Gradient, Job, added, kept_rng, leaf, or_zero, rng_state, vector_jacobian
-
-
-@value
-class Checkpoint(Gradient):
-    """Keep the states between steps and take each step again: exact, with less memory.
-
-    The gradient is that of `Backprop`. Steps that were taken are taken again as they were,
-    never searched anew; dropout on a fixed grid sees the same noise.
-
-    Args:
-        states: `"all"` keeps the state at every step: memory grows with steps times state.
-            `"sqrt"` keeps about the square root of that many, for one more forward solve.
-    """
-
-    discrete = True
-
-    states: str = "all"
-
-    def __post_init__(self) -> None:
-        if self.states not in ("all", "sqrt"):
-            raise ArgumentError(f"states is 'all' or 'sqrt', not {self.states!r}")
-
-    def check(self, solver: Solver, dynamics: Dynamics) -> None:
-        if not isinstance(solver, RungeKutta):
-            raise ArgumentError(
-                f"Checkpoint takes the steps of a Runge-Kutta method again; "
-                f"for {solver!r} use Reversible() or Backprop()"
-            )
-
-    def solve(
-        self, solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Sequence[float]
-    ) -> Trajectory:
-        return _CheckpointJob(solver, dynamics, span, save_at, len(z), self.states).run(z)
+from ._gradient import Gradient, Job, kept_rng, leaf, rng_state, split, vector_jacobian
 
 
 class _CheckpointJob(Job):
-    def __init__(self, *arguments: Any):
-        *rest, self.states = arguments
-        super().__init__(*rest)
+    gradient: Checkpoint
+    solver: RungeKutta
 
     def forward(self, z: State) -> Trajectory:
         self.steps: list[Step] = []
@@ -77,12 +42,11 @@ class _CheckpointJob(Job):
             nonlocal now, next_kept
             n = len(self.steps)
             # Triangular numbers: with N steps about sqrt(2 N) states, as far apart at most.
-            if self.states == "all" or n == next_kept:
+            if self.gradient.states == "all" or n == next_kept:
                 self.kept.append(n)
                 next_kept += len(self.kept)
                 self.stored += taken.z
-            made = Step(taken.tableau, taken.start, taken.end, (), (), [], taken.fractions)
-            self.steps.append(made)
+            self.steps.append(replace(taken, z=(), end_state=(), ks=[]))
             if now is not None:
                 self.rng.append(now)
                 now = rng_state(z)
@@ -99,51 +63,72 @@ class _CheckpointJob(Job):
         )
 
     def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
-        a = final
-        ends = [*self.kept[1:], len(self.steps)]
-        for i in reversed(range(len(self.kept))):
-            start = tuple(self.stored[i * self.leaves : (i + 1) * self.leaves])
-            states = [start]
-            for n in range(self.kept[i], ends[i] - 1):
+        a, end = final, len(self.steps)
+        starts = split(self.stored, self.leaves)
+        for first in reversed(self.kept):
+            states = [starts.pop()]
+            for n in range(first, end - 1):
                 with torch.no_grad():
-                    states.append(self._repeated(again, n, states[-1], stats)[0])
-            for n in reversed(range(self.kept[i], ends[i])):
+                    states.append(self._repeated(again, n, states[-1], stats)[0].end_state)
+            for n in reversed(range(first, end)):
                 a = self._vjp(again, n, states.pop(), a, saved, stats)
-        for state in saved:  # what is left was asked for at the very start
-            a = added(a, state)
-        return a
+            end = first
+        # What is left of the saved states was asked for at the very start.
+        return linear([1] * (1 + len(saved)), [a, *saved])
 
     def _repeated(
         self, again: Rerun, n: int, z: State, stats: Stats, leaves: bool = False
-    ) -> tuple[State, list[State], Reading]:
-        """Step n once more: its end, the slopes at its stages, and the reading of the field."""
+    ) -> tuple[Step, Reading]:
+        """Step n once more, and the field that it has read."""
         made = self.steps[n]
         stages = stages_between(made.tableau, made.start, made.end)
         if not leaves or all(x >= 1 for x in made.fractions):
             stages = stages[: made.tableau.stages]
         stats.evaluations += len(stages)
         reading = again.read(stages, leaves)
-        same: AbstractContextManager[None] = nullcontext()
-        if self.rng:
-            same = kept_rng(z, self.rng[n])
         ks: list[State] = []
-        with same:
+        with kept_rng(z, self.rng[n]) if self.rng else nullcontext():
             end = step(Scaled(made.tableau, made.h), reading.evaluate, z, ks)
-        return end, ks, reading
+        return replace(made, z=z, end_state=end, ks=ks), reading
 
     def _vjp(
         self, again: Rerun, n: int, z: State, a: State, saved: list[State], stats: Stats
     ) -> State:
         """The gradient of the state at the start of step n from that at its end."""
-        made = self.steps[n]
-        count = len(made.fractions)
-        along, saved[len(saved) - count :] = saved[len(saved) - count :], []
         with torch.enable_grad():
-            z = leaf(z)
-            end, ks, reading = self._repeated(again, n, z, stats, leaves=True)
-            whole = Step(made.tableau, made.start, made.end, z, end, ks)
-            outputs = [end, *(end if x >= 1 else whole.at(x) for x in made.fractions)]
-        gradients = vector_jacobian(outputs, [*z, *reading.leaves], [a, *along])
-        reading.pull(gradients[len(z) :])
+            taken, reading = self._repeated(again, n, leaf(z), stats, leaves=True)
+            outputs = [taken.end_state, *reversed(taken.asked())]
+        along = [a, *(saved.pop() for _ in taken.fractions)]
+        gradient, weights = vector_jacobian(outputs, along, taken.z, reading.leaves)
+        reading.pull(weights)
         stats.steps += 1
-        return or_zero(gradients[: len(z)], z)
+        return gradient
+
+
+@value
+class Checkpoint(Gradient):
+    """Keep the states between steps and take each step again: exact, with less memory.
+
+    The gradient is that of `Backprop`. Steps that were taken are taken again as they were,
+    never searched anew; dropout on a fixed grid sees the same noise.
+
+    Args:
+        states: `"all"` keeps the state at every step: memory grows with steps times state.
+            `"sqrt"` keeps about the square root of that many, for one more forward solve.
+    """
+
+    discrete = True
+    job = _CheckpointJob
+
+    states: str = "all"
+
+    def __post_init__(self) -> None:
+        if self.states not in ("all", "sqrt"):
+            raise ArgumentError(f"states is 'all' or 'sqrt', not {self.states!r}")
+
+    def check(self, solver: Solver, dynamics: Dynamics) -> None:
+        if not isinstance(solver, RungeKutta):
+            raise ArgumentError(
+                f"Checkpoint takes the steps of a Runge-Kutta method again; "
+                f"for {solver!r} use Reversible() or Backprop()"
+            )

@@ -1,19 +1,19 @@
-"""What a solve checks before it works, and how it says what went wrong."""
+"""What a solve checks, and how it says what went wrong."""
 
 from __future__ import annotations
 
+import cmath
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from continua._errors import ArgumentError, ShapeError
-from continua.solve import Solver, Span, State, Status, Trajectory
-
-from ._finite import finite, has_values, non_finite
-from ._gradient import Gradient, autocast_on
+from continua._errors import ArgumentError, ModuleError, ShapeError
+from continua.solve import Failure, Solver, Span, State, Status, Trajectory
 
 SaveAt = Sequence[float] | Tensor | Literal["steps"] | None
 
@@ -27,15 +27,6 @@ def checked_span(span: tuple[float | Tensor, float | Tensor]) -> Span:
     if not (math.isfinite(start) and math.isfinite(end)) or start == end:
         raise ArgumentError(f"a span goes from one finite depth to another, not {span!r}")
     return start, end
-
-
-def checked_gradient(gradient: Gradient) -> Gradient:
-    """The gradient, if it is one."""
-    if not isinstance(gradient, Gradient):
-        raise ArgumentError(
-            f"gradient is an instance such as continua.Backprop(), not {gradient!r}"
-        )
-    return gradient
 
 
 def checked_solver(solver: Solver) -> Solver:
@@ -91,7 +82,7 @@ def checked_state(x: Any, weight: Tensor | None) -> tuple[State, Any]:
     return tuple(leaves), structure
 
 
-def check_values(z: State) -> None:
+def check_values(z: Iterable[Tensor]) -> None:
     """Refuse a state with values that are not finite, where they can be looked at."""
     for leaf in z:
         if has_values(leaf) and not finite(leaf):
@@ -121,11 +112,6 @@ def _check_kind(x: Tensor, weight: Tensor | None) -> None:
         )
 
 
-def unflat(leaves: Sequence[Tensor], structure: Any) -> Any:
-    """Leaves put back into the structure of the state."""
-    return pytree.tree_unflatten(leaves, structure)
-
-
 def explain(trajectory: Trajectory, solver: Solver) -> str:
     """One sentence on where and why a solve stopped, and what to try."""
     failure = trajectory.failure
@@ -141,3 +127,96 @@ def explain(trajectory: Trajectory, solver: Solver) -> str:
         f"{solver!r} stopped at depth {failure.depth:.6g}{sample}: {trajectory.status.value} "
         f"(field norm {failure.norm:.3g}, step {failure.step:.3g}); {remedy}"
     )
+
+
+def first_call(name: str, call: Callable[[Any], Any], z: Any, structure: Any) -> Any:
+    """What the field returns at first, or a sentence on what is wrong with it."""
+    looks = not torch.compiler.is_compiling()
+    parts = [z] if structure is None else pytree.tree_leaves(z)
+    before = versions(parts) if looks else []
+    uncounted = [p for p in parts if looks and p.is_inference() and p.is_cpu and has_values(p)]
+    copies = [p.clone() for p in uncounted]
+    try:
+        out = call(z)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        if type(error) not in (RuntimeError, TypeError, ValueError, IndexError):
+            raise  # ours, or one that somebody has made for a purpose
+        check_values(parts)  # on which many a field fails
+        raise ShapeError(
+            f"the field {name} fails on a state of shape {_shapes(z)}: {error}"
+        ) from error
+    if looks and (before != versions(parts) or not all(map(torch.equal, uncounted, copies))):
+        raise ModuleError(
+            f"the field {name} changes the state it is given in place; a solver needs that "
+            "state again: use inplace=False"
+        )
+    if structure is None and not isinstance(out, Tensor):
+        raise ShapeError(f"the field {name} returned {type(out).__name__}, not a tensor")
+    if structure is not None and pytree.tree_structure(out) != structure:
+        raise ShapeError(
+            f"the field {name} returned a {type(out).__name__} of another structure than "
+            f"the state, which is a {type(z).__name__} of {_shapes(z)}"
+        )
+    if _shapes(out) != _shapes(z):
+        raise ShapeError(
+            f"the field {name} maps a state of shape {_shapes(z)} to "
+            f"{_shapes(out)}; dz/ds must have the shape of z"
+        )
+    return out
+
+
+def _shapes(z: Any) -> list[Any]:
+    """The shape of a state, or the shapes of its parts."""
+    if isinstance(z, Tensor):
+        return list(z.shape)
+    return [list(part.shape) for part in pytree.tree_leaves(z)]
+
+
+def versions(tensors: Iterable[Tensor]) -> list[int | None]:
+    """How often each tensor was written to, where that can be known."""
+    return [None if t.is_inference() else t._version for t in tensors]
+
+
+def autocast_on(device: str) -> bool:
+    """Whether automatic mixed precision is on for a kind of device."""
+    if device == "meta" or not torch.amp.is_autocast_available(device):
+        return False
+    return torch.is_autocast_enabled(device)
+
+
+def tracing() -> bool:
+    """Whether operations are recorded, or carried out without values."""
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
+def has_values(x: Tensor) -> bool:
+    """Whether the tensor can be looked at: not while tracing, nor under vmap."""
+    if torch.compiler.is_compiling() or x.is_meta or tracing():
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
+def finite(x: Tensor) -> bool:
+    """Whether all values are finite; their sum tells at once, if it is finite itself."""
+    return cmath.isfinite(x.sum().item()) or bool(torch.isfinite(x.detach()).all())
+
+
+def non_finite(x: Tensor) -> str:
+    """Where a tensor is not finite, in words."""
+    bad = ~torch.isfinite(x.detach())
+    kind = "NaN" if x.detach().isnan().any() else "infinite"
+    sample = f", first in sample {int(bad.nonzero()[0, 0])}" if x.dim() else ""
+    return f"{int(bad.sum())} {kind} of {x.numel()} values{sample}; clean the data before"
+
+
+def with_finite_end(trajectory: Trajectory, end: float) -> Trajectory:
+    """The trajectory, marked as failed if its end is not finite, as a fixed grid may leave it."""
+    if trajectory.status is not Status.SUCCESS or not has_values(trajectory.final[0]):
+        return trajectory
+    bad = next((leaf for leaf in trajectory.final if not finite(leaf)), None)
+    if bad is None:
+        return trajectory
+    sample = int((~bad.detach().isfinite()).nonzero()[0, 0]) if bad.dim() else None
+    sizes = trajectory.stats.step_sizes
+    failure = Failure(end, sample, math.nan, sizes[-1] if sizes else math.nan)
+    return replace(trajectory, status=Status.NON_FINITE, failure=failure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,11 +17,10 @@ from continua._errors import ArgumentError
 def dependencies(f: object) -> list[Tensor]:
     """The leaf tensors that require a gradient and that a callable can reach.
 
-    They are looked for in modules, bound methods, `functools.partial`, callable objects, and in
-    what functions close over: variables of enclosing functions, global variables, default values,
-    and containers of these. A tensor that was computed stands for the leaves of its graph.
+    They are looked for in modules, methods, callable objects, and in what functions close over. A
+    tensor that was computed stands for the leaves of its graph.
     """
-    return leaves_of(_reachable(f, set()))
+    return [] if f is None else leaves_of(_reachable(f, set()))
 
 
 def leaves_of(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -69,8 +69,8 @@ def _reachable(thing: Any, seen: set[int]) -> Iterator[Tensor]:
             yield thing
     elif isinstance(thing, nn.Module):
         yield from (p for p in thing.parameters() if p.requires_grad)
-        for value in (value for module in thing.modules() for value in vars(module).values()):
-            yield from _reachable(value, seen)
+        for module in thing.modules():
+            yield from _reachable(vars(module), seen)
     else:
         for part in _parts(thing):
             yield from _reachable(part, seen)
@@ -96,21 +96,11 @@ def _parts(thing: Any) -> Iterable[Any]:
 def _closed_over(function: Callable[..., Any]) -> list[Any]:
     if (function.__module__ or "").partition(".")[0] == torch.__name__:
         return []
-    cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
-    names = function.__code__.co_names
-    outside = [function.__globals__[name] for name in names if name in function.__globals__]
-    inner = [code for code in function.__code__.co_consts if inspect.iscode(code)]
-    nested = [
-        function.__globals__[name]
-        for code in inner
-        for name in code.co_names
-        if name in function.__globals__
-    ]
-    return [*cells, *outside, *nested, function.__defaults__, function.__kwdefaults__]
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:  # a variable that is not assigned yet
-        return False
+    found: list[Any] = [function.__defaults__, function.__kwdefaults__]
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # a variable that is not assigned yet
+            found.append(cell.cell_contents)
+    code, outside = function.__code__, function.__globals__
+    inner = [const for const in code.co_consts if inspect.iscode(const)]
+    names = dict.fromkeys(name for part in (code, *inner) for name in part.co_names)
+    return [*found, *(outside[name] for name in names if name in outside)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from continua._errors import ArgumentError, SolveError
-from continua._values import Value
+from continua._values import Value, value
 from continua.solve import (
     Dynamics,
     Rerun,
@@ -26,9 +26,9 @@ from continua.solve import (
     Status,
     Trajectory,
     sides,
-)
+)  # fmt: skip
 
-from ._finite import with_finite_end
+from ._checks import autocast_on, versions, with_finite_end
 
 CHANGED = (
     "weights, arguments or training mode of the field changed between the forward pass and the "
@@ -36,61 +36,18 @@ CHANGED = (
 )
 
 
-class Gradient(Value, ABC):
-    """How a solve is differentiated. A gradient is a value, like a solver.
-
-    Attributes:
-        discrete: whether it is the gradient of the solver's steps, which must then resolve
-            whatever is differentiated by.
-    """
-
-    remedy: ClassVar[str] = "assign another one, as in block.gradient = continua.Checkpoint()"
-    discrete: ClassVar[bool] = False
-
-    @abstractmethod
-    def solve(
-        self, solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Sequence[float]
-    ) -> Trajectory:
-        """Solve so that the result can be differentiated in this way."""
-
-    def check(self, solver: Solver, dynamics: Dynamics) -> None:
-        """Refuse what this gradient cannot do right."""
-        return None
-
-
-def follow(
-    solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Sequence[float]
-) -> Trajectory:
-    """Solve as the grad mode says; state is updated if the solve succeeds."""
-    with dynamics:
-        trajectory = solver.integrate(dynamics, z, span, save_at)
-        return committed(dynamics, trajectory, span)
-
-
-def committed(dynamics: Dynamics, trajectory: Trajectory, span: Span) -> Trajectory:
-    """The trajectory, looked at; the field's state is updated if it is a success."""
-    trajectory = with_finite_end(trajectory, span[1])
-    if trajectory.status is Status.SUCCESS:
-        dynamics.commit()
-    return trajectory
-
-
+@dataclass(eq=False)
 class Job(ABC):
-    """One solve that is differentiated by evaluating the field again.
+    """One solve that is differentiated by evaluating the field again."""
 
-    Attributes:
-        stored: the tensors that the backward pass needs; autograd keeps them.
-        trajectory: what the forward pass found, cut from the graph.
-    """
-
-    trajectory: Trajectory
-
-    def __init__(
-        self, solver: Solver, dynamics: Dynamics, span: Span, save_at: Sequence[float], leaves: int
-    ):
-        self.solver, self.dynamics, self.span, self.leaves = solver, dynamics, span, leaves
-        self.save_at = list(save_at)
-        self.stored: list[Tensor] = []
+    gradient: Any
+    solver: Any
+    dynamics: Dynamics
+    span: Span
+    save_at: Sequence[float]
+    leaves: int  # of the state
+    stored: list[Tensor] = field(default_factory=list)  # for the backward pass; autograd keeps it
+    trajectory: Trajectory = field(init=False)  # what the forward pass found, without its tensors
 
     @abstractmethod
     def forward(self, z: State) -> Trajectory:
@@ -107,13 +64,10 @@ class Job(ABC):
 
     def run(self, z: State) -> Trajectory:
         """The trajectory, attached to the graph."""
-        if not torch.is_grad_enabled():
-            return follow(self.solver, self.dynamics, z, self.span, self.save_at)
-        out = _Solve.apply(self, len(z), *z, *self.dynamics.tensors)  # type: ignore[no-untyped-call]
         n = len(z)
-        states = [tuple(out[i : i + n]) for i in range(0, len(out), n)]
-        made = self.trajectory
-        return Trajectory(states[0], states[1:], made.stats, made.status, made.failure)
+        out = _Solve.apply(self, n, *z, *self.dynamics.tensors)  # type: ignore[no-untyped-call]
+        final, *saved = split(out, n)
+        return replace(self.trajectory, final=final, saved=saved)
 
     def check_noise(self, z: State) -> None:
         """Refuse a field that draws random numbers which cannot be drawn again."""
@@ -135,6 +89,61 @@ class Job(ABC):
         return seen.random
 
 
+class Gradient(Value, ABC):
+    """How a solve is differentiated. A gradient is a value, like a solver.
+
+    Attributes:
+        discrete: whether it is the gradient of the solver's steps, which must then resolve
+            whatever is differentiated by.
+        job: a solve whose backward pass evaluates the field again; None if autograd does it all.
+    """
+
+    remedy: ClassVar[str] = "assign another one, as in block.gradient = continua.Checkpoint()"
+    discrete: ClassVar[bool] = False
+    job: ClassVar[type[Job] | None] = None
+
+    def solve(
+        self, solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Sequence[float]
+    ) -> Trajectory:
+        """Solve so that the result can be differentiated in this way."""
+        if self.job is not None and torch.is_grad_enabled():
+            return self.job(self, solver, dynamics, span, save_at, len(z)).run(z)
+        with dynamics:
+            return _committed(dynamics, solver.integrate(dynamics, z, span, save_at), span)
+
+    def check(self, solver: Solver, dynamics: Dynamics) -> None:
+        """Refuse what this gradient cannot do right."""
+        return None
+
+
+@value
+class Backprop(Gradient):
+    """Differentiate the solver's own operations: exact for the discrete solution.
+
+    Autograd keeps what every evaluation of the field needs, so memory grows with the number of
+    evaluations. Second derivatives work.
+    """
+
+    discrete = True
+
+
+def checked_gradient(gradient: Gradient) -> Gradient:
+    """The gradient, if it is one."""
+    if not isinstance(gradient, Gradient):
+        raise ArgumentError(
+            f"gradient is an instance such as continua.Backprop(), not {gradient!r}"
+        )
+    return gradient
+
+
+def _committed(dynamics: Dynamics, trajectory: Trajectory, span: Span) -> Trajectory:
+    """The trajectory, looked at; the field's state is updated if it is a success."""
+    trajectory = with_finite_end(trajectory, span[1])
+    if trajectory.status is Status.SUCCESS:
+        dynamics.commit()
+    return trajectory
+
+
 class _Solve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, job: Job, n: int, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -144,12 +153,12 @@ class _Solve(torch.autograd.Function):
             trajectory = job.forward(z)
             if any(not torch.equal(a, b) for a, b in zip(before, rng_state(z), strict=True)):
                 job.check_noise(z)
-            job.trajectory = committed(job.dynamics, trajectory, job.span)
+            job.trajectory = _committed(job.dynamics, trajectory, job.span)
         ctx.job = job
         device = z[0].device.type
         ctx.autocast = (device, torch.get_autocast_dtype(device)) if autocast_on(device) else None
         ctx.save_for_backward(*job.stored)
-        ctx.read, ctx.versions = inputs[n:], _versions(inputs[n:])
+        ctx.read, ctx.versions = inputs[n:], versions(inputs[n:])
         out = [job.trajectory.final, *job.trajectory.saved]
         job.stored, job.trajectory = [], replace(job.trajectory, final=(), saved=[])
         # A result that is an input would be taken for a view of it.
@@ -159,32 +168,19 @@ class _Solve(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         job: Job = ctx.job
-        if ctx.versions != _versions(ctx.read):
+        if ctx.versions != versions(ctx.read):
             raise SolveError(CHANGED)
         job.stored = list(ctx.saved_tensors)
-        n = job.leaves
-        states = [tuple(grads[i : i + n]) for i in range(0, len(grads), n)]
+        final, *saved = split(grads, job.leaves)
         stats = job.trajectory.stats.backward = Stats()
         mixed: AbstractContextManager[object] = nullcontext()
         if ctx.autocast is not None:
             mixed = torch.autocast(ctx.autocast[0], dtype=ctx.autocast[1])
         with mixed, job.dynamics.again() as again:
-            first = job.backward(again, states[0], states[1:], stats)
+            first = job.backward(again, final, saved, stats)
             gradients = again.gradients()
         job.stored = []
         return (None, None, *first, *gradients)
-
-
-def _versions(tensors: Sequence[Tensor]) -> list[int | None]:
-    """How often each tensor was written to, where that can be known."""
-    return [None if t.is_inference() else t._version for t in tensors]
-
-
-def autocast_on(device: str) -> bool:
-    """Whether automatic mixed precision is on for a kind of device."""
-    if device == "meta" or not torch.amp.is_autocast_available(device):
-        return False
-    return torch.is_autocast_enabled(device)
 
 
 class _RandomOps(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -205,61 +201,42 @@ def rng_state(z: State) -> list[Tensor]:
     return states
 
 
-class kept_rng:  # noqa: N801
-    """Puts the generators back afterwards as they are now."""
-
-    def __init__(self, z: State, states: list[Tensor] | None = None):
-        self._z, self._states = z, states
-
-    def __enter__(self) -> None:
-        self._now = rng_state(self._z)
-        if self._states is not None:
-            self._set(self._states)
-
-    def __exit__(self, *error: object) -> None:
-        self._set(self._now)
-
-    def _set(self, states: list[Tensor]) -> None:
-        torch.set_rng_state(states[0])
-        if self._z[0].is_cuda:
-            torch.cuda.set_rng_state(states[1], self._z[0].device)
+@contextmanager
+def kept_rng(z: State, states: Sequence[Tensor] = ()) -> Iterator[None]:
+    """Put the generators into other states, and back afterwards."""
+    with torch.random.fork_rng([z[0].device] if z[0].is_cuda else []):
+        if states:
+            torch.set_rng_state(states[0])
+        if len(states) > 1:
+            torch.cuda.set_rng_state(states[1], z[0].device)
+        yield
 
 
 def vector_jacobian(
-    outputs: Sequence[State], inputs: Sequence[Tensor], gradients: Sequence[State]
-) -> list[Tensor | None]:
-    """The gradients of inputs from those of outputs; None where nothing depends on one."""
+    outputs: Sequence[State], gradients: Sequence[State], z: State, leaves: Sequence[Tensor]
+) -> tuple[State, list[Tensor | None]]:
+    """The gradients of a state and of leaves; None where nothing depends on a leaf."""
     pairs = [
         (out, gradient)
         for state, along in zip(outputs, gradients, strict=True)
         for out, gradient in zip(state, along, strict=True)
         if out.requires_grad
     ]
-    wanted = [x for x in inputs if x.requires_grad]
+    wanted = [x for x in (*z, *leaves) if x.requires_grad]
     if not pairs or not wanted:
-        return [None] * len(inputs)
+        return tuple(map(torch.zeros_like, z)), [None] * len(leaves)
+    ends, along = zip(*pairs, strict=True)
     # The graph of a tensor that the field closes over is needed by the next evaluation too.
-    found = torch.autograd.grad(
-        [out for out, _ in pairs],
-        wanted,
-        [g for _, g in pairs],
-        allow_unused=True,
-        retain_graph=True,
-    )
-    remaining = iter(found)
-    return [next(remaining) if x.requires_grad else None for x in inputs]
+    grad = torch.autograd.grad(ends, wanted, along, allow_unused=True, retain_graph=True)
+    remaining = iter(grad)
+    found = [next(remaining) if x.requires_grad else None for x in (*z, *leaves)]
+    of_state = (torch.zeros_like(x) if g is None else g for g, x in zip(found, z, strict=False))
+    return tuple(of_state), found[len(z) :]
 
 
-def or_zero(gradients: Sequence[Tensor | None], like: State) -> State:
-    """Gradients with zeros in place of None."""
-    return tuple(
-        torch.zeros_like(x) if g is None else g for g, x in zip(gradients, like, strict=True)
-    )
-
-
-def added(a: State, b: State) -> State:
-    """The sum of two states."""
-    return tuple(x + y for x, y in zip(a, b, strict=True))
+def split(tensors: Sequence[Tensor], n: int) -> list[State]:
+    """Tensors in a row as states of n leaves."""
+    return [tuple(tensors[i : i + n]) for i in range(0, len(tensors), n)]
 
 
 def leaf(z: State) -> State:

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError, SolveError
-from continua.solve import Dopri5, Dynamics, Solution, Solver, Status, Trajectory
+from continua.solve import (
+    Dopri5,
+    Dynamics,
+    Solution,
+    Solver,
+    Stage,
+    State,
+    Status,
+    Trajectory,
+    sides,
+)  # fmt: skip
 
-from ._backprop import Backprop
-from ._checks import (
-    SaveAt,
-    check_values,
-    checked_depths,
-    checked_gradient,
-    checked_solver,
-    checked_span,
-    explain,
-)
-from ._ends import Ends, solution, with_end
-from ._function import CallableDynamics, checked_params, refuse_state
-from ._gradient import Gradient
-from ._problem import Problem, RunningCost
+from ._checks import SaveAt, check_values, checked_depths, checked_solver, checked_span, explain
+from ._gradient import Backprop, Gradient, checked_gradient
+from ._problem import CallableDynamics, Problem, RunningCost, refuse_state
+
+Ends = tuple[float | Tensor, float | Tensor]
 
 
 def odeint(
@@ -74,9 +75,9 @@ def odeint(
         raise ArgumentError(f"a field is a function f(s, z) or a module, not {f!r}")
     method = checked_gradient(Backprop() if gradient is None else gradient)
     problem = Problem.of(z, running_cost, None, checked_span(span), method)
-    if not isinstance(method, Backprop):
+    if method.job is not None:
         refuse_state(f)
-    dynamics = CallableDynamics(f, problem, tuple(args), checked_params(params), z)
+    dynamics = CallableDynamics(f, problem, tuple(args), params, z)
     return solve(dynamics, problem, span, solver, method, save_at, raise_on_failure)
 
 
@@ -93,7 +94,7 @@ def solve(
     used = checked_solver(Dopri5() if solver is None else solver)
     where = checked_depths(save_at, problem.span, used)
     trajectory = followed(dynamics, problem, span, used, gradient, where, raise_on_failure)
-    return solution(trajectory, where, problem)
+    return _solution(trajectory, where, problem)
 
 
 def followed(
@@ -107,11 +108,87 @@ def followed(
 ) -> Trajectory:
     """The same without a `Solution`, which takes time to put together."""
     gradient.check(solver, dynamics)
-    start = with_end(dynamics, problem.z, span, problem, at_end=False)
+    start = _with_end(dynamics, problem.z, span, problem, at_end=False)
     trajectory = gradient.solve(solver, dynamics, start, problem.span, where)
     if trajectory.status is Status.NON_FINITE:
         check_values(problem.z)
     if trajectory.status is not Status.SUCCESS and raise_on_failure:
         raise SolveError(explain(trajectory, solver))
-    final = with_end(dynamics, trajectory.final, span, problem, at_end=True)
-    return replace(trajectory, final=final)
+    trajectory.final = _with_end(dynamics, trajectory.final, span, problem, at_end=True)
+    return trajectory
+
+
+def _with_end(dynamics: Dynamics, z: State, ends: Ends, problem: Problem, at_end: bool) -> State:
+    """The state with the gradient of an end point of the span attached.
+
+    By Leibniz, moving the end by ds moves the state there by f ds, and moving the start
+    moves the state that starts from it by -f ds.
+    """
+    end = ends[int(at_end)]
+    if not (isinstance(end, Tensor) and end.requires_grad and torch.is_grad_enabled()):
+        return z
+    stage = Stage(problem.span[int(at_end)], sides(*problem.span)[int(at_end)])
+    with torch.no_grad(), dynamics.again() as again:
+        (evaluate,) = again.read([stage], leaves=False).evaluate
+        slope = evaluate(z)
+    sign = 1.0 if at_end else -1.0
+    return tuple(
+        leaf + _Moved.apply(end, sign * k.to(leaf.dtype))  # type: ignore[no-untyped-call]
+        for leaf, k in zip(z, slope, strict=True)
+    )
+
+
+class _Moved(torch.autograd.Function):
+    """Zero, whose derivative by the end of a span is the slope there."""
+
+    @staticmethod
+    def forward(ctx: Any, end: Tensor, slope: Tensor) -> Tensor:
+        ctx.save_for_backward(slope)
+        ctx.end = (end.device, end.dtype)
+        return torch.zeros_like(slope)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (slope,) = ctx.saved_tensors
+        total = (gradient * slope.conj()).sum()
+        along = (total.real if total.is_complex() else total).to(*ctx.end)
+        once: Tensor = _Once.apply(along)  # type: ignore[no-untyped-call]
+        return once, None
+
+
+class _Once(torch.autograd.Function):
+    """A derivative that has no derivative of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        raise SolveError(
+            "a solve has no second derivatives through an end of its span; make the length of "
+            "the span a factor of the field on (0, 1) instead, or use first derivatives alone"
+        )
+
+
+def _solution(trajectory: Trajectory, where: Sequence[float], problem: Problem) -> Solution:
+    """What a solve gives back."""
+    final, saved = trajectory.final, trajectory.saved
+    if saved and len(saved) == len(where) and where[-1] == problem.span[1]:
+        saved = [*saved[:-1], final]  # which has the gradients of the span's ends
+    stacked = tuple(
+        torch.stack([state[i] for state in saved])
+        if saved
+        else final[i].new_empty(0, *final[i].shape)
+        for i in range(len(final))
+    )
+    depths = torch.tensor(where[: len(saved)], dtype=torch.float64, device=final[0].device)
+    return Solution(
+        s=depths,
+        z=problem.state(stacked),
+        final=problem.state(final),
+        cost=None if problem.cost is None else final[-1],
+        stats=trajectory.stats,
+        status=trajectory.status,
+        failure=trajectory.failure,
+    )

@@ -1,10 +1,12 @@
-"""The state of a solve and its running cost, and the field evaluated on them."""
+"""The state of a solve, its running cost, and fields evaluated on them."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -12,45 +14,29 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError, ShapeError
-from continua.solve import Evaluate, Span, Stage, State
+from continua.solve import Dynamics, Evaluate, Reading, Rerun, Span, Stage, State
 
-from ._backprop import Backprop
-from ._checks import checked_state, unflat
-from ._dependencies import leaves_of, refuse_unknown
-from ._first import first_call
-from ._gradient import Gradient, autocast_on, leaf
+from ._checks import autocast_on, checked_state, first_call
+from ._dependencies import dependencies, leaves_of, refuse_unknown
+from ._gradient import Gradient, leaf
 
 RunningCost = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What a solve starts from.
+    """What a solve starts from."""
 
-    Attributes:
-        z: the leaves of the state, and the integral of the running cost as a further one.
-        structure: of the state, None for a single tensor.
-        cost: the running cost as a function of depth, state and input.
-        given_cost: the same as it was given.
-        span: from which depth to which.
-        repeated: whether a backward pass will evaluate the field again.
-    """
-
-    z: State
-    structure: Any
-    cost: RunningCost | None
-    given_cost: RunningCost | None
+    z: State  # the leaves of the state, and the integral of the running cost as a further one
+    structure: Any  # of the state, None for a single tensor
+    cost: RunningCost | None  # as a function of depth, state and input
+    given_cost: RunningCost | None  # as it was given
     span: Span
-    repeated: bool
+    repeated: bool  # whether a backward pass will evaluate the field again
 
     @classmethod
     def of(
-        cls,
-        x: Any,
-        cost: RunningCost | None,
-        weight: Tensor | None,
-        span: Span,
-        gradient: Gradient,
+        cls, x: Any, cost: RunningCost | None, weight: Tensor | None, span: Span, gradient: Gradient
     ) -> Problem:
         """Check a state and a running cost."""
         z, structure = checked_state(x, weight)
@@ -58,7 +44,7 @@ class Problem:
         if autocast_on(z[0].device.type):
             half = (torch.float16, torch.bfloat16)
             z = tuple(part.float() if part.dtype in half else part for part in z)
-        repeated = torch.is_grad_enabled() and not isinstance(gradient, Backprop)
+        repeated = torch.is_grad_enabled() and gradient.job is not None
         if cost is None:
             return cls(z, structure, None, None, span, repeated)
         first = z[0]
@@ -69,7 +55,8 @@ class Problem:
         """The state from its leaves, without the running cost."""
         if self.structure is None:
             return leaves[0]
-        return unflat(leaves[: len(leaves) - (self.cost is not None)], self.structure)
+        own = leaves[: len(leaves) - (self.cost is not None)]
+        return pytree.tree_unflatten(own, self.structure)
 
     def depths(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
         """The depths of some stages one by one, in the precision of the state."""
@@ -81,21 +68,20 @@ class Problem:
         self, calls: Sequence[Callable[[Any], Any]], depths: Sequence[Tensor], x: Any
     ) -> list[Evaluate]:
         """The field on leaves, the running cost beside it."""
-        if self.structure is None and self.cost is None:  # often, and called very often
-            return [_single(call) for call in calls]
-        if self.cost is None:
-            return [self._structured(call) for call in calls]
-        each = zip(calls, depths, strict=True)
-        return [self._with_cost(call, s, x) for call, s in each]
+        if self.cost is not None:
+            return [self._with_cost(call, s, x) for call, s in zip(calls, depths, strict=True)]
+        return [self._without_cost(call) for call in calls]
 
-    def _structured(self, call: Callable[[Any], Any]) -> Evaluate:
+    def _without_cost(self, call: Callable[[Any], Any]) -> Evaluate:
+        if self.structure is None:  # often, and called very often
+            return lambda leaves: (call(leaves[0]),)
         return lambda leaves: tuple(pytree.tree_leaves(call(self.state(leaves))))
 
     def _with_cost(self, call: Callable[[Any], Any], s: Tensor, x: Any) -> Evaluate:
         def evaluate(leaves: State) -> State:
-            z = self.state(leaves)
+            z, total = self.state(leaves), leaves[-1]
             assert self.cost is not None
-            cost, total = self.cost(s, z, x), leaves[-1]
+            cost = self.cost(s, z, x)
             if not isinstance(cost, Tensor) or cost.shape != total.shape:
                 got = list(cost.shape) if isinstance(cost, Tensor) else type(cost).__name__
                 raise ShapeError(
@@ -138,10 +124,6 @@ def _refusing(evaluate: Evaluate, known: Sequence[Tensor]) -> Evaluate:
     return checked
 
 
-def _single(call: Callable[[Tensor], Tensor]) -> Evaluate:
-    return lambda leaves: (call(leaves[0]),)
-
-
 def real(dtype: torch.dtype) -> torch.dtype:
     """The real type of the same precision."""
     return dtype.to_real() if dtype.is_complex else dtype
@@ -158,3 +140,126 @@ def with_input(cost: RunningCost) -> RunningCost:
         if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     return cost if len(required) > 2 else lambda s, z, x: cost(s, z)
+
+
+class CallableDynamics(Dynamics):
+    """A callable f(s, z, *args), whose parameters are found or given."""
+
+    varies = driven = True
+
+    def __init__(self, f: Any, problem: Problem, args: tuple[Any, ...], params: Any, x: Any):
+        self.f, self.problem = f, problem
+        self._args, self._params, self._x = args, checked_params(params), x
+        self._name = getattr(f, "__name__", type(f).__name__)
+        self._checked = False
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:  # type: ignore[override]
+        """The tensors among the arguments, and the parameters."""
+        return (*self.given, *self.params)
+
+    @property
+    def given(self) -> list[Tensor]:
+        """The tensors among the arguments and the input that want a gradient."""
+        return wanting((self._args, self._x if self.problem.cost is not None else ()))
+
+    @cached_property
+    def params(self) -> list[Tensor]:
+        """The leaf tensors that the field and the running cost depend on."""
+        found = [*dependencies(self.f), *dependencies(self.problem.given_cost)]
+        return list({id(t): t for t in (*found, *leaves_of(self._params))}.values())
+
+    @property
+    def noisy(self) -> bool:  # type: ignore[override]
+        """Whether random numbers may be drawn: nobody knows of a plain function."""
+        return not isinstance(self.f, nn.Module) or any(m.training for m in self.f.modules())
+
+    def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
+        depths = self.problem.depths(stages)
+        calls = _calls(self.f, depths, self._args)
+        if self._checked:
+            return self.problem.evaluations(calls, depths, self._x)
+        self._checked = True
+        known = self.tensors if self.problem.repeated else ()
+        return self.problem.first_evaluations(self._name, calls, depths, self._x, known)
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[Rerun]:
+        """Evaluate once more, with arguments that are cut from the graph they come from."""
+        args, x = cut((self._args, self._x))
+        given = wanting((args, x if self.problem.cost is not None else ()))
+        yield _Again(self, args, x, [*given, *self.params])
+
+
+class _Again(Rerun):
+    def __init__(
+        self, dynamics: CallableDynamics, args: tuple[Any, ...], x: Any, leaves: list[Tensor]
+    ):
+        self._dynamics, self._args, self._x, self._leaves = dynamics, args, x, leaves
+        self._gathered: list[Tensor | None] = [None] * len(leaves)
+
+    def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
+        problem = self._dynamics.problem
+        depths = problem.depths(stages)
+        calls = _calls(self._dynamics.f, depths, self._args)
+        evaluate = problem.evaluations(calls, depths, self._x)
+        wanted = self._leaves if leaves else []
+        return Reading(evaluate, wanted, self._pull, [range(len(wanted))] * len(stages))
+
+    def _pull(self, gradients: Sequence[Tensor | None]) -> None:
+        for i, gradient in enumerate(gradients):
+            if gradient is not None:
+                known = self._gathered[i]
+                self._gathered[i] = gradient if known is None else known + gradient
+
+    def gradients(self) -> Sequence[Tensor | None]:
+        return self._gathered
+
+
+def _calls(
+    f: Callable[..., Any], depths: Sequence[Tensor], args: tuple[Any, ...]
+) -> list[Callable[[Any], Any]]:
+    if not args:
+        return [partial(f, s) for s in depths]
+    return [lambda z, s=s: f(s, z, *args) for s in depths]  # type: ignore[misc]
+
+
+def cut(given: Any) -> Any:
+    """The same with every tensor cut from the graph it comes from, to differentiate by."""
+
+    def detached(t: Any) -> Any:
+        return t.detach().requires_grad_(t.requires_grad) if isinstance(t, Tensor) else t
+
+    return pytree.tree_map(detached, given)
+
+
+def wanting(given: Any) -> list[Tensor]:
+    """The tensors in a structure that require a gradient."""
+    return [t for t in pytree.tree_leaves(given) if isinstance(t, Tensor) and t.requires_grad]
+
+
+def checked_params(params: Iterable[Tensor] | None) -> list[Tensor]:
+    """The parameters that were named, if they are tensors."""
+    if isinstance(params, Tensor):
+        return [params]
+    try:
+        found = list(params or ())
+    except TypeError:
+        raise ArgumentError(f"params is a list of tensors, not {params!r}") from None
+    for tensor in found:
+        if not isinstance(tensor, Tensor):
+            raise ArgumentError(f"params is a list of tensors, but has {tensor!r}")
+    return found
+
+
+def refuse_state(f: Callable[..., Any]) -> None:
+    """Refuse a module that updates its state, which a second evaluation would update again."""
+    if not isinstance(f, nn.Module):
+        return
+    for name, module in f.named_modules():
+        if module.training and any(b.is_floating_point() for b in module.buffers(recurse=False)):
+            raise ArgumentError(
+                f"{name or type(f).__name__!r} updates its state in training mode, and this "
+                "gradient evaluates it again: use Backprop(), evaluation mode, or an ODEBlock, "
+                "whose state is updated once"
+            )

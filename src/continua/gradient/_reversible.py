@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
 
 import torch
 
@@ -8,41 +8,35 @@ from continua._errors import ArgumentError
 from continua._values import value
 from continua.solve import (
     Dynamics,
-    Linearized,
     Reading,
     Rerun,
-    ReverseState,
     ReversibleSolver,
     Solver,
-    Span,
     Stage,
     State,
     Stats,
     Trajectory,
-    combine,
-)
+    linear,
+)  # fmt: skip
 
-from ._gradient import Gradient, Job, added, leaf, or_zero, vector_jacobian
+from ._gradient import Gradient, Job, leaf, split, vector_jacobian
 
 
-@value
-class Reversible(Gradient):
-    """Reverse the steps of a reversible solver one by one: exact, with constant memory.
+class _Linearized:
+    """The field at one stage and state, with the graph that made it."""
 
-    Needs `ReversibleHeun` or `AsynchronousLeapfrog`. The gradient is that of `Backprop` up to
-    rounding errors of the reconstruction.
-    """
+    def __init__(self, reading: Reading, state: State):
+        self._reading, self._start = reading, leaf(state)
+        with torch.enable_grad():
+            self._end = reading.evaluate[0](self._start)
+        self.value = tuple(x.detach() for x in self._end)
 
-    def check(self, solver: Solver, dynamics: Dynamics) -> None:
-        if not isinstance(solver, ReversibleSolver):
-            raise ArgumentError(
-                f"Reversible() needs ReversibleHeun or AsynchronousLeapfrog, not {solver!r}"
-            )
-
-    def solve(
-        self, solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Sequence[float]
-    ) -> Trajectory:
-        return _ReversibleJob(solver, dynamics, span, save_at, len(z)).run(z)
+    def vjp(self, a: State) -> State:
+        """The gradient of the state from that of the value; that of the weights is gathered."""
+        reading = self._reading
+        found, weights = vector_jacobian([self._end], [a], self._start, reading.leaves)
+        reading.pull(weights)
+        return found
 
 
 class _ReversibleJob(Job):
@@ -56,53 +50,75 @@ class _ReversibleJob(Job):
     def forward(self, z: State) -> Trajectory:
         self.plan = self.solver.plan(self.span, self.dynamics.jumps)
         return self.solver.integrate(
-            self.dynamics, z, self.span, self.save_at, observe=self.stored.extend
-        )
+            self.dynamics, z, self.span, self.save_at,
+            observe=lambda parts: self.stored.extend(itertools.chain(*parts)),
+        )  # fmt: skip
 
     def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
-        solver, n = self.solver, self.leaves
+        solver = self.solver
         h = (self.span[1] - self.span[0]) / solver.steps
-        z: State = tuple(self.stored)
-        at = ReverseState(z, (*final, *(torch.zeros_like(x) for x in z[n:])))
+        z = split(self.stored, self.leaves)
+        a = [final, *(tuple(map(torch.zeros_like, part)) for part in z[1:])]
         fractions = solver.fractions(self.span, self.save_at)
+        # The field where the step that was reversed last starts, if that had to be evaluated.
+        known: _Linearized | None = None
 
-        def linearize(stage: Stage, state: State) -> Linearized:
+        def linearize(stage: Stage, state: State) -> _Linearized:
             stats.evaluations += 1
             return _Linearized(again.read([stage]), state)
 
-        for step in reversed(range(solver.steps)):
-            inside = [(solver.shares(h, x), saved.pop()) for x in reversed(fractions[step])]
+        for n in reversed(range(solver.steps)):
+            own, *jump = self.plan[n]
+            inside = [(solver.shares(h, x), saved.pop()) for x in reversed(fractions[n])]
             for (_, _, last), gradient in inside:
-                at = at._replace(a=_shared(at.a, gradient, last, 0.0))
-            stages = [*self.plan[step], *solver.before(self.span, step)]
-            at = solver.reverse_step(linearize, stages, at, h)
+                a[0] = linear([1, last], [a[0], gradient])
+            field = known
+            if jump:  # take back what the slope was corrected by
+                right = known or linearize(jump[-1], z[-2])
+                left = linearize(jump[0] if len(jump) > 1 else own, z[-2])
+                a[-2] = linear([1, 1], [a[-2], right.vjp(a[-1])])
+                if len(jump) > 1:
+                    z[-1] = linear([1, 1, -1], [z[-1], left.value, right.value])
+                    a[-2] = linear([1, 1], [a[-2], left.vjp(linear([-1], a[-1:]))])
+                else:
+                    z[-1], a[-1], field = left.value, tuple(map(torch.zeros_like, a[-1])), left
+            q = linear(solver.rows(-h)[0], z)
+            if solver.place == 1:  # going back the field is evaluated at the step's other end
+                field = field or linearize(own, z[-2])
+                back = known = linearize(solver.start_stage(self.span, n), q)
+            else:
+                field = back = linearize(own, q)
+            z = solver.combined(z, q, back.value, -h)
+            a = self._step_vjp(field, a, h)
             for (state, slope, _), gradient in inside:
-                at = at._replace(a=_shared(at.a, gradient, state, slope))
+                a[0] = linear([1, state], [a[0], gradient])
+                a[-1] = linear([1, slope], [a[-1], gradient])
             stats.steps += 1
-        out = solver.start_vjp(linearize, solver.first(self.span)[0], at)
-        for gradient in saved:  # what is left was asked for at the very start
-            out = added(out, gradient)
-        return out
+        field = known or linearize(solver.start_stage(self.span, 0), z[0])
+        # What is left of the saved states was asked for at the very start.
+        every = [*a[:-1], field.vjp(a[-1]), *saved]
+        return linear([1] * len(every), every)
+
+    def _step_vjp(self, field: _Linearized, a: list[State], h: float) -> list[State]:
+        """The gradients of the parts at the start of a step from those at its end."""
+        argument, rows = self.solver.rows(h)
+        *columns, of_q, of_k = zip(*rows, strict=True)
+        aq = linear([*of_q, 1], [*a, field.vjp(linear(of_k, a))])
+        return [linear([*column, c], [*a, aq]) for column, c in zip(columns, argument, strict=True)]
 
 
-class _Linearized(Linearized):
-    """The field at one stage and state, with the graph that made it."""
+@value
+class Reversible(Gradient):
+    """Reverse the steps of a reversible solver one by one: exact, with constant memory.
 
-    def __init__(self, reading: Reading, state: State):
-        self._reading, self._start = reading, leaf(state)
-        with torch.enable_grad():
-            self._end = reading.evaluate[0](self._start)
-        self.value = tuple(x.detach() for x in self._end)
+    Needs `ReversibleHeun` or `AsynchronousLeapfrog`. The gradient is that of `Backprop` up to
+    rounding errors of the reconstruction.
+    """
 
-    def vjp(self, gradient: State) -> State:
-        inputs = [*self._start, *self._reading.leaves]
-        found = vector_jacobian([self._end], inputs, [gradient])
-        self._reading.pull(found[len(self._start) :])
-        return or_zero(found[: len(self._start)], self._start)
+    job = _ReversibleJob
 
-
-def _shared(a: State, gradient: State, state: float, slope: float) -> State:
-    """A gradient, shared out to the state and the slope of an extended one."""
-    n = len(gradient)
-    first = combine(a[:n], [gradient], [(0, state)])
-    return (*first, *a[n:-n], *combine(a[-n:], [gradient], [(0, slope)]))
+    def check(self, solver: Solver, dynamics: Dynamics) -> None:
+        if not isinstance(solver, ReversibleSolver):
+            raise ArgumentError(
+                f"Reversible() needs ReversibleHeun or AsynchronousLeapfrog, not {solver!r}"
+            )

@@ -17,70 +17,41 @@ from continua.transform import blocks
 
 @dataclass(frozen=True)
 class Size:
-    """How large a model is.
+    """How large a model is."""
 
-    Attributes:
-        parameters: trainable and frozen scalars, the coefficients of all blocks among them.
-        state: scalars of the floating-point buffers that are saved with it.
-        bytes: of both together.
-        evaluations: calls of the fields of all blocks in one forward; None if a solver chooses
-            its own steps.
-    """
-
-    parameters: int
-    state: int
-    bytes: int
-    evaluations: int | None
+    parameters: int  # trainable and frozen scalars, the coefficients of all blocks among them
+    state: int  # scalars of the floating-point buffers that are saved with it
+    bytes: int  # of both together
+    evaluations: int | None  # of all fields in one forward; None if a solver chooses its steps
 
 
 @dataclass(frozen=True)
 class TensorChange:
-    """One function of depth before and after.
+    """One function of depth before and after."""
 
-    Attributes:
-        name: of the tensor in the model.
-        kind: `"weight"` or `"state"`.
-        source: its basis before.
-        target: its basis after.
-        error: the L2 norm over depth of the difference, relative to that of the source.
-    """
-
-    name: str
-    kind: str
-    source: Basis
-    target: Basis
-    error: float
+    name: str  # of the tensor in the model
+    kind: str  # "weight" or "state"
+    source: Basis  # its basis before
+    target: Basis  # its basis after
+    error: float  # the L2 norm over depth of the difference, relative to that of the source
 
 
 @dataclass(frozen=True)
 class OutputChange:
-    """The outputs of two models for one input.
+    """The outputs of two models for one input."""
 
-    Attributes:
-        error: the L2 norm of the difference, relative to that of the source's output.
-        agreement: the share of predictions, the largest entry along the last dimension, that are
-            the same; None for outputs of a single entry.
-    """
-
-    error: float
-    agreement: float | None
+    error: float  # the L2 norm of the difference, relative to that of the source's output
+    agreement: float | None  # the share of equal predictions; None for outputs of a single entry
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models that differ by a change of basis; `print` shows it as a table.
-
-    Attributes:
-        source: how large the first is.
-        target: how large the second is.
-        tensors: the functions of depth before and after.
-        outputs: those for the input that was given; None without one.
-    """
+    """Two models that differ by a change of basis; `print` shows it as a table."""
 
     source: Size
     target: Size
     tensors: tuple[TensorChange, ...]
-    outputs: OutputChange | None = None
+    outputs: OutputChange | None = None  # for the input that was given
 
     def __str__(self) -> str:
         rows: list[tuple[str, ...]] = [("", "source", "target", "ratio")]
@@ -159,8 +130,7 @@ def _outputs(source: nn.Module, target: nn.Module, x: Any) -> OutputChange:
         raise ArgumentError("outputs are compared where both models return one tensor of one shape")
     wide = torch.promote_types(a.dtype, torch.float64)
     one, other = a.cpu().to(wide), b.cpu().to(wide)
-    norm = float(one.norm())
-    error = float((one - other).norm()) / (norm or 1.0)
+    error = float((one - other).norm()) / (float(one.norm()) or 1.0)
     agreement = None
     if one.dim() > 0 and one.shape[-1] > 1 and not one.is_complex():
         agreement = float((one.argmax(-1) == other.argmax(-1)).double().mean())
@@ -198,14 +168,11 @@ def relative_error(source: Basis, old: Tensor, target: Basis, new: Tensor) -> fl
     b = new.detach().cpu().to(wide).reshape(target.size, -1)
     difference = (r.to(wide) @ torch.cat([a, b])).norm()
     norm = (r[:, : source.size].to(wide) @ a).norm()
-    return float(difference / norm) if norm > 0 else float(difference)
+    return float(difference) / (float(norm) or 1.0)
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
     """Columns padded to equal width: the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *others in rows:
-        cells = [first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    padded = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows]
+    return "\n".join("  ".join(cells).rstrip() for cells in padded)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -29,28 +29,16 @@ NOTE = (
 
 @dataclass(frozen=True)
 class GradientError:
-    """One gradient method, measured.
-
-    Attributes:
-        gradient: the method.
-        difference: the largest relative error of its directional derivatives against central
-            differences.
-        backprop: its relative distance to `Backprop`.
-        forward: evaluations of the field in the forward pass.
-        backward: evaluations in the backward pass; None where autograd replays the forward.
-        seconds: for one forward and backward.
-        saved: bytes kept for the backward pass.
-        refusal: why the method does not apply, if it does not.
-    """
+    """One gradient method, measured."""
 
     gradient: Gradient
-    difference: float = float("nan")
-    backprop: float = float("nan")
-    forward: int = 0
-    backward: int | None = None
-    seconds: float = float("nan")
-    saved: int = 0
-    refusal: str | None = None
+    difference: float = float("nan")  # the largest relative error against central differences
+    backprop: float = float("nan")  # the relative distance to `Backprop`
+    forward: int = 0  # evaluations of the field in the forward pass
+    backward: int | None = None  # and in the backward pass; None where autograd replays the forward
+    seconds: float = float("nan")  # for one forward and backward
+    saved: int = 0  # bytes kept for the backward pass
+    refusal: str | None = None  # why the method does not apply, if it does not
 
 
 @dataclass(frozen=True)
@@ -103,7 +91,7 @@ def gradcheck(
     measure = (lambda z: z.square().mean()) if loss is None else loss
     truth = _differences(double, z, measure, directions)
     rows: list[GradientError] = []
-    reference: list[Tensor] | None = None
+    reference: Tensor | None = None
     for method in METHODS:
         trial = copied(double)
         trial.gradient = method
@@ -113,8 +101,10 @@ def gradcheck(
         except ArgumentError as refused:
             rows.append(GradientError(method, refusal=str(refused)))
             continue
-        reference = reference or found
-        error, distance = _error(found, truth), _distance(found, reference)
+        reference = found if reference is None else reference
+        distance = float((found - reference).norm()) / (float(reference.norm()) or 1.0)
+        errors = [abs(float(found @ along) - value) for along, value in truth]
+        error = max(errors) / (max(abs(value) for _, value in truth) or 1.0)
         rows.append(replace(row, difference=error, backprop=distance))
     return GradientReport(block.solver, tuple(rows))
 
@@ -123,7 +113,12 @@ def _inputs(block: ODEBlock, x: Tensor) -> list[Tensor]:
     return [x, *(p for p in block.parameters() if p.requires_grad)]
 
 
-def _measured(block: ODEBlock, x: Tensor, loss: Loss) -> tuple[list[Tensor], GradientError]:
+def _flat(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([t.reshape(-1) for t in tensors])
+
+
+def _measured(block: ODEBlock, x: Tensor, loss: Loss) -> tuple[Tensor, GradientError]:
+    """The gradient by input and parameters in a row, and what it cost."""
     x = x.clone().requires_grad_()
     started = time.perf_counter()
     with SavedTensors([x, *block.parameters(), *block.buffers()]) as kept:
@@ -133,49 +128,32 @@ def _measured(block: ODEBlock, x: Tensor, loss: Loss) -> tuple[list[Tensor], Gra
     found = torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
     seconds = time.perf_counter() - started
     backward = None if stats.backward is None else stats.backward.evaluations
-    return list(found), GradientError(
+    return _flat(found), GradientError(
         block.gradient, forward=stats.evaluations, backward=backward, seconds=seconds, saved=saved
     )
 
 
-def _distance(a: list[Tensor], b: list[Tensor]) -> float:
-    difference = torch.stack([(p - q).norm() for p, q in zip(a, b, strict=True)]).norm()
-    scale = torch.stack([q.norm() for q in b]).norm()
-    return float(difference / scale) if scale > 0 else float(difference)
-
-
 def _differences(
     block: ODEBlock, x: Tensor, loss: Loss, directions: int
-) -> list[tuple[list[Tensor], float]]:
+) -> list[tuple[Tensor, float]]:
     """Random directions, and central differences of the loss along each."""
     fine = copied(block)
     fine.gradient = Backprop()
     if isinstance(fine.solver, Pair) and fine.solver.adaptive:
         # A solve that chooses its steps by loose tolerances is not smooth enough to difference.
         fine.solver = type(fine.solver)(rtol=1e-11, atol=1e-11)
-    generator = torch.Generator().manual_seed(0)
-    inputs, step = _inputs(fine, x), 1e-5
+    generator, step = torch.Generator().manual_seed(0), 1e-5
+    sizes = [t.numel() for t in _inputs(fine, x)]
     found = []
     for _ in range(directions):
-        along = [
-            torch.randn(t.shape, generator=generator, dtype=t.dtype).to(t.device) for t in inputs
-        ]
+        along = torch.randn(sum(sizes), generator=generator, dtype=x.dtype).to(x.device)
         ends = []
         for sign in (1.0, -1.0):
             moved = copied(fine)
-            shifted = _inputs(moved, x.clone())
+            inputs = _inputs(moved, x.clone())
             with torch.no_grad():
-                for t, d in zip(shifted, along, strict=True):
-                    t.add_(d, alpha=sign * step)
-                ends.append(loss(moved(shifted[0])))
+                for t, d in zip(inputs, torch.split(along, sizes), strict=True):
+                    t.add_(d.reshape(t.shape), alpha=sign * step)
+                ends.append(loss(moved(inputs[0])))
         found.append((along, float(ends[0] - ends[1]) / (2 * step)))
     return found
-
-
-def _error(gradients: list[Tensor], truth: list[tuple[list[Tensor], float]]) -> float:
-    """The largest error of the directional derivatives, relative to the largest of them."""
-    errors = [
-        abs(float(sum((g * d).sum() for g, d in zip(gradients, along, strict=True))) - value)
-        for along, value in truth
-    ]
-    return max(errors) / (max(abs(value) for _, value in truth) or 1.0)

@@ -30,26 +30,17 @@ Optimizers = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """One forward and backward with one gradient method, measured.
+    """The bytes of one forward and backward with one gradient method.
 
-    Attributes:
-        gradient: the method of every block; None for the model as it is.
-        saved: bytes that autograd keeps from the forward to the backward pass, each storage once;
-            parameters, buffers and inputs are not among them.
-        held: bytes of all tensors that are alive between the two passes, whoever holds them: what
-            is saved, and weights that a block has read and not let go of.
-        peak: the most bytes that tensors took at once beyond parameters, buffers and inputs:
-            what is saved, what is computed with, and the gradients.
-        process: by how much the peak of a process of its own rose; None if that was not measured.
-        refusal: why the method cannot run on this model, if it cannot; the numbers are then zero.
+    Parameters, buffers and inputs are not among them.
     """
 
-    gradient: Gradient | None
-    saved: int = 0
-    held: int = 0
-    peak: int = 0
-    process: int | None = None
-    refusal: str | None = None
+    gradient: Gradient | None  # the method of every block; None for the model as it is
+    saved: int = 0  # what autograd keeps from the forward to the backward pass, each storage once
+    held: int = 0  # all tensors that are alive between the two passes, whoever holds them
+    peak: int = 0  # the most that tensors took at once, gradients included
+    process: int | None = None  # the rise of the peak of a process of its own, if it was measured
+    refusal: str | None = None  # why the method cannot run on this model, if it cannot
 
     @property
     def name(self) -> str:
@@ -59,23 +50,14 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What `memory` found; `print` shows it as a table.
-
-    Attributes:
-        parameters: their bytes.
-        buffers: theirs: batch-norm statistics, the grids of blocks.
-        gradients: of the parameters that get one.
-        optimizer: bytes of the optimizer's state after a step; None if no method could run.
-        optimizer_name: its kind.
-        rows: one per gradient method; of a model without blocks there is one.
-    """
+    """What `memory` found, in bytes; `print` shows it as a table."""
 
     parameters: int
-    buffers: int
-    gradients: int | None
-    optimizer: int | None
+    buffers: int  # such as batch-norm statistics
+    gradients: int | None  # of the parameters that get one
+    optimizer: int | None  # the optimizer's state after a step; None if no method could run
     optimizer_name: str
-    rows: tuple[MemoryUse, ...]
+    rows: tuple[MemoryUse, ...]  # one per gradient method; of a model without blocks there is one
 
     def __str__(self) -> str:
         fixed = {
@@ -215,13 +197,13 @@ def _refusable() -> Iterator[None]:
     """Tell what a method refuses, or has no memory for, from a mistake in the arguments."""
     try:
         yield
-    except ShapeError:
-        raise
     except (ArgumentError, SolveError) as error:
+        if isinstance(error, ShapeError):
+            raise
         raise _RefusedError(str(error)) from error
     except (MemoryError, RuntimeError) as error:
-        short = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if not short and "memory" not in str(error):  # the processor's own allocator has no type
+        # The processor's own allocator has no type of error.
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
             raise
         raise _RefusedError("there is not enough memory for it here") from error
 

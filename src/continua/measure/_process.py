@@ -58,9 +58,7 @@ def scalar(out: Any, loss: Loss | None) -> Tensor:
 def process_peak(model: nn.Module, inputs: Sequence[Any], loss: Loss | None) -> int:
     """By how much one forward and backward raises the peak of a fresh process, in bytes.
 
-    A child of its own, since a peak cannot be taken back, and one that starts from files, since a
-    fork begins with the memory of its parent. On a GPU the peak is that of its allocator. Gradient
-    methods of blocks, training mode and frozen parameters go with the model.
+    It starts from files, since a fork begins with the memory of its parent.
     """
     given = [x for x in inputs if isinstance(x, Tensor)]
     if len(given) < len(inputs):

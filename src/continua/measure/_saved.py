@@ -15,11 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class SavedTensors(saved_tensors_hooks):
-    """Counts what autograd keeps for a backward pass of what runs inside.
+    """Counts what autograd keeps for a backward pass of what runs inside, each storage once.
 
-    Views share the storage they are of, which counts once and whole. What autograd has let go
-    of again, the graph of a rejected step for instance, does not count, nor do the tensors that
-    are held anyway, such as parameters and inputs.
+    What it has let go of again does not count, nor do tensors that are held anyway.
     """
 
     def __init__(self, held: Iterable[Tensor]):
@@ -47,10 +45,9 @@ class SavedTensors(saved_tensors_hooks):
 
 
 class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows the bytes of all tensors that are made inside, gradients included, and their peak.
+    """Follows the bytes of all tensors that are made inside, and their peak.
 
-    Tensors that are held anyway do not count. The scratch space that a kernel takes and gives
-    back is not seen.
+    Tensors that are held anyway do not count, nor does the scratch space of a kernel.
     """
 
     def __init__(self, held: Iterable[Tensor]):

@@ -23,38 +23,23 @@ from ._compare import table
 
 @dataclass(frozen=True)
 class Variant:
-    """One size of a model.
+    """One size of a model."""
 
-    Attributes:
-        size: as `sweep` was given it.
-        value: what `evaluate` said of it.
-        parameters: how many scalars it has.
-        bytes: of parameters and state.
-        evaluations: calls of the fields in one forward; None if a solver chooses its own steps.
-        milliseconds: the median time of one forward; None if it was not measured.
-        model: in evaluation mode.
-    """
-
-    size: Choice
-    value: float
-    parameters: int
-    bytes: int
-    evaluations: int | None
-    milliseconds: float | None
-    model: nn.Module = field(repr=False, compare=False)
+    size: Choice  # as `sweep` was given it
+    value: float  # what `evaluate` said of it
+    parameters: int  # how many scalars it has
+    bytes: int  # of parameters and state
+    evaluations: int | None  # of all fields in one forward; None if a solver chooses its steps
+    milliseconds: float | None  # the median time of one forward, if it was measured
+    model: nn.Module = field(repr=False, compare=False)  # in evaluation mode
 
 
 @dataclass(frozen=True)
 class Front:
-    """What a sweep found; `print` shows it as a table, and so does a notebook.
+    """What a sweep found; `print` shows it as a table, and so does a notebook."""
 
-    Attributes:
-        variants: the sizes, the model itself first.
-        higher: whether more of the measure is better.
-    """
-
-    variants: tuple[Variant, ...]
-    higher: bool = True
+    variants: tuple[Variant, ...]  # the sizes, the model itself first
+    higher: bool = True  # whether more of the measure is better
 
     def loss(self, variant: Variant) -> float:
         """By how much a size is worse than the model itself; negative if it is better."""
@@ -73,13 +58,7 @@ class Front:
         return (self.loss(variant), float(variant.parameters), variant.milliseconds or 0.0)
 
     def pick(self, within: float) -> Variant:
-        """The smallest size that is worse than the model itself by so much at most.
-
-        Of equally many parameters the better one.
-
-        Args:
-            within: in the units of the measure.
-        """
+        """The smallest size that is worse than the model by so much at most; of two the better."""
         if not within >= 0:
             raise ArgumentError(f"within is a number of at least 0, not {within!r}")
         # Values are often quotients of counts, whose difference may round to a bit more.
@@ -169,22 +148,14 @@ def sweep(
             )
         small.eval()  # whatever evaluate did
         found = size_of(small)
-        variants.append(
-            Variant(
-                size, float(value), found.parameters, found.bytes, found.evaluations,
-                milliseconds, small,
-            )
-        )  # fmt: skip
+        costs = (found.parameters, found.bytes, found.evaluations, milliseconds)
+        variants.append(Variant(size, float(value), *costs, small))
     return Front(tuple(variants), higher)
 
 
 def _sized(model: nn.Module, sizes: Sequence[Choice] | None) -> list[tuple[Choice, nn.Module]]:
     """Each size and its model, in evaluation mode, the model itself first."""
-    if isinstance(model, Elastic):
-        wanted = list(model.sizes if sizes is None else (model.sizes[0], *check_sizes(sizes)))
-        unique = [size for i, size in enumerate(wanted) if size not in wanted[:i]]
-        return [(size, model.at(size).eval()) for size in unique]
-    own = _halves(model)
+    own = list(model.sizes) if isinstance(model, Elastic) else _halves(model)
     if sizes is None and not own:
         raise ArgumentError(
             "the model's weights have different bases; give sizes as dictionaries such as "
@@ -192,6 +163,8 @@ def _sized(model: nn.Module, sizes: Sequence[Choice] | None) -> list[tuple[Choic
         )
     wanted = own if sizes is None else [own[0] if own else {}, *check_sizes(sizes)]
     unique = [size for i, size in enumerate(wanted) if size not in wanted[:i]]
+    if isinstance(model, Elastic):
+        return [(size, model.at(size).eval()) for size in unique]
     return [(size, compress(model, **size_arguments(model, size)).eval()) for size in unique]
 
 

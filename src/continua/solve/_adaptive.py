@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ._dynamics import Depths, Dynamics, Span, Stage, State, combine
+from ._dynamics import Depths, Dynamics, Side, Span, Stage, State, linear
 from ._solver import Failure, Stats, Status, Trajectory
-from ._step import Observer, Scaled, Step, sides, stages_between, step
+from ._step import Scaled, Step, sides, stages_between, step
 
 if TYPE_CHECKING:
     from ._pair import Pair
@@ -23,8 +22,7 @@ class Adaptive:
     def __init__(
         self, pair: Pair, dynamics: Dynamics, z: State, span: Span, save_at: Depths, observe: Any
     ):
-        self.pair, self.dynamics = pair, dynamics
-        self.observe: Observer | None = observe
+        self.pair, self.dynamics, self.observe = pair, dynamics, observe
         self.z, self.s, self.end = z, float(span[0]), float(span[1])
         self.direction = 1.0 if span[1] > span[0] else -1.0
         self.save_at = [s for s in save_at if s != self.s]
@@ -110,11 +108,14 @@ class Adaptive:
         """The field where the next step starts, from its side."""
         if self.s == self.end:
             return self.z  # not used any more
-        (evaluate,) = self.dynamics.at([Stage(self.s, sides(self.s, target)[0])])
-        self.stats.evaluations += 1
-        k = evaluate(self.z)
+        k = self._slope(self.s, sides(self.s, target)[0], self.z)
         self.dynamics.accept()
         return k
+
+    def _slope(self, s: float, side: Side, z: State) -> State:
+        (evaluate,) = self.dynamics.at([Stage(s, side)])
+        self.stats.evaluations += 1
+        return evaluate(z)
 
     def _save(self, ks: list[State], new: State, end: float) -> None:
         fractions = []
@@ -127,10 +128,7 @@ class Adaptive:
 
     def _error(self, ks: list[State], z: State, new: State, h: float) -> float:
         """The norm of the estimated error, relative to the tolerances."""
-        norms = [
-            self._norm([_combination(ks, row, leaf) for leaf in range(len(z))], z, new)
-            for row in self.pair.tableau.floats[3]
-        ]
+        norms = [self._norm(linear(row, ks), z, new) for row in self.pair.tableau.floats.errors]
         if len(norms) == 1:
             return abs(h) * _largest(norms[0])
         # DOP853: the estimate of order 5, tempered by that of order 3
@@ -139,7 +137,7 @@ class Adaptive:
         mixed = fifth / (fifth + 0.01 * third).sqrt().clamp(min=tiny)
         return abs(h) * _largest(mixed)
 
-    def _norm(self, values: list[Tensor], z: State, new: State) -> Tensor:
+    def _norm(self, values: State, z: State, new: State) -> Tensor:
         """The root mean square over the batch, or per sample, of values in units of tolerance."""
         pair = self.pair
         norms, count = [], 0
@@ -164,17 +162,14 @@ class Adaptive:
         smaller: the step may be longer, ten times at most.
         """
         with torch.no_grad():
-            size = _largest(self._norm(list(self.z), self.z, self.z))
-            slope = _largest(self._norm(list(k), self.z, self.z))
+            size = _largest(self._norm(self.z, self.z, self.z))
+            slope = _largest(self._norm(k, self.z, self.z))
             small = 1e-6 if min(size, slope) < 1e-5 else 0.01 * size / slope
             small = min(small, abs(target - self.s))
-            ahead = combine(self.z, [k], [(0, self.direction * small)])
+            ahead = linear([1, self.direction * small], [self.z, k])
             s = self.s + self.direction * small
-            (evaluate,) = self.dynamics.at([Stage(s, sides(self.s, s)[1])])
-            self.stats.evaluations += 1
-            after = evaluate(ahead)
-            change = [a - b for a, b in zip(after, k, strict=True)]
-            curvature = _largest(self._norm(change, self.z, self.z)) / small
+            after = self._slope(s, sides(self.s, s)[1], ahead)
+            curvature = _largest(self._norm(linear([1, -1], [after, k]), self.z, self.z)) / small
         left, steepest = abs(target - self.s), max(slope, curvature)
         if not math.isfinite(steepest):
             return small
@@ -202,14 +197,6 @@ class Adaptive:
             norm = float(slope.abs().square().mean().sqrt()) if slope.numel() else 0.0
         failure = Failure(self.s, sample, norm, abs(h))
         return Trajectory(self.z, self.saved, self.stats, status, failure)
-
-
-def _combination(ks: list[State], weights: Sequence[float], leaf: int) -> Tensor:
-    (first, weight), *rest = [(k[leaf], w) for k, w in zip(ks, weights, strict=False) if w]
-    total = first * weight
-    for k, w in rest:
-        total.add_(k, alpha=w)
-    return total
 
 
 def _largest(norms: Tensor) -> float:

@@ -18,6 +18,7 @@ Span = tuple[float, float]
 Depths = Sequence[float]
 Side = Literal["left", "right"]
 Terms = list[tuple[int, float]]
+Weights = Sequence[float]
 
 #: how many evaluations have their weights in memory at once, where they are not kept anyway
 PART = 16
@@ -32,34 +33,25 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """The field at some stages, cut off from the graph that made its weights.
-
-    `pull` takes the gradients of the leaves, and adds them to those of the tensors that the
-    leaves were read from.
-    """
+    """The field at some stages, cut off from the graph that made its weights."""
 
     evaluate: Sequence[Evaluate]  # the field at each stage
     leaves: Sequence[Tensor]  # what it depends on besides the state
-    pull: Callable[[Sequence[Tensor | None]], None]
+    pull: Callable[[Sequence[Tensor | None]], None]  # passes the gradients of the leaves on
     used: Sequence[Sequence[int]]  # the places of the leaves that each stage depends on
 
 
 class Dynamics(ABC):
-    """A field that is read at many stages at once.
-
-    `frequency` is how fast the field varies with depth itself, in radians, where the steps are to
-    be differentiated by what it varies with. `stateful` says whether an evaluation depends on the
-    batch as a whole or changes state, as batch norm does in training.
-    """
+    """A field that is read at many stages at once."""
 
     breakpoints: tuple[float, ...] = ()  # the depths between which the field is smooth
     jumps: tuple[float, ...] = ()  # those at which it may jump
     tensors: tuple[Tensor, ...] = ()  # what it depends on besides state and depth, for gradients
-    frequency: float = 0.0
+    frequency: float = 0.0  # how fast it varies with depth, in radians, if steps must resolve that
     varies: bool = False  # whether functions of depth vary between the breakpoints
     driven: bool = False  # whether it reads the depth itself, in a way not known beforehand
     noisy: bool = False  # whether two evaluations may differ, as with dropout
-    stateful: bool = False
+    stateful: bool = False  # whether it changes state, as batch norm does in training
 
     def __enter__(self) -> Self:
         """Make the field ready to be read."""
@@ -126,20 +118,6 @@ def in_parts(count: int, read: Callable[[int, int], Sequence[Evaluate]]) -> Sequ
     return read(0, count) if count <= PART else [evaluate(i) for i in range(count)]
 
 
-class Function(Dynamics):
-    """A plain function f(s, z) of a single tensor, without parameters; it jumps at breakpoints."""
-
-    def __init__(self, f: Callable[[float, Tensor], Tensor], breakpoints: Depths = ()):
-        self._f = f
-        self.breakpoints = self.jumps = tuple(breakpoints)
-
-    def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
-        def evaluate(s: float) -> Evaluate:
-            return lambda z: (self._f(s, z[0]),)
-
-        return [evaluate(float(stage.depth)) for stage in stages]
-
-
 def combine(z: State, ks: Sequence[State], terms: Terms) -> State:
     """Z + Σ w_i k_i; only the first sum allocates, and no sum is needed by a backward pass."""
     if len(z) == 1:  # the usual case, where the time between evaluations counts
@@ -155,6 +133,13 @@ def _total(start: Tensor, ks: Sequence[State], leaf: int, terms: Terms) -> Tenso
     return out
 
 
-def nonzero(weights: Sequence[float]) -> Terms:
+def nonzero(weights: Weights) -> Terms:
     """The weights that count, each with its place."""
     return [(i, w) for i, w in enumerate(weights) if w]
+
+
+def linear(weights: Weights, states: Sequence[State]) -> State:
+    """The sum of some states, each times its weight."""
+    (first, w), *rest = nonzero(weights)
+    start = states[first] if w == 1 else tuple(x * w for x in states[first])
+    return combine(start, states, rest)

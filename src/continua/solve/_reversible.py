@@ -5,103 +5,76 @@ from __future__ import annotations
 import functools
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar
 
 import torch
 
 from continua._values import value
 
-from ._dynamics import Depths, Dynamics, Evaluate, Span, Stage, State, combine
+from ._dynamics import Depths, Dynamics, Evaluate, Span, Stage, State, Weights, linear
 from ._runge_kutta import grid
 from ._solver import Solver, Stats, Trajectory
 from ._step import sides
 
 
-class Linearized(Protocol):
-    """The field at one stage and state, and its vjp."""
-
-    value: State
-
-    def vjp(self, gradient: State) -> State:
-        """The gradient of the state from that of the value; that of the weights is gathered."""
-
-
-Linearize = Callable[[Stage, State], Linearized]
-
-
-class ReverseState(NamedTuple):
-    """Where a reverse pass stands."""
-
-    z: State  # the extended state
-    a: State  # its gradient
-    field: Linearized | None = None  # the field, if the last reverse step had to evaluate it
-
-
 @value
 class ReversibleSolver(Solver):
-    """A fixed grid of steps on an extended state, each of which has an algebraic inverse.
+    r"""A fixed grid of steps on an extended state, each of which has an algebraic inverse.
 
-    Where the field jumps between two steps, the slope in the extended state is corrected by the
-    jump, and the inverse takes the correction back.
+    The extended state has parts p: the state comes first, its slope last. A step evaluates the
+    field once and is linear otherwise. Its inverse is the same step with -h.
+
+    .. math:: q = \sum_j c_j p_j, \qquad k = f(q), \qquad p_i' = \sum_j m_{ij} p_j + n_i q + b_i k
+
+    Where the field jumps between two steps, the slope is corrected by the jump, and the inverse
+    takes the correction back.
     """
 
     steps: int
-
-    def evaluations(self, span: Span) -> int | None:
-        return self.steps + 1
-
-    @abstractmethod
-    def start(self, evaluate: Sequence[Evaluate], z: State) -> State:
-        """The extended state at the start, from the field there."""
+    parts: ClassVar[int]
+    place: ClassVar[Fraction]  #: where in a step k is evaluated
 
     @abstractmethod
-    def step(self, evaluate: Sequence[Evaluate], z: State, h: float) -> State:
-        """One step, from the field at the step's own stages and beyond it where it jumps."""
+    def rows(self, h: float) -> tuple[Weights, Sequence[Weights]]:
+        """The weights c, and for each part those of all parts, of q and of k."""
 
-    @abstractmethod
-    def reverse_step(
-        self, linearize: Linearize, stages: Sequence[Stage], end: ReverseState, h: float
-    ) -> ReverseState:
-        """The start of a step from its end: the inverse of `step` and its vjp in one.
+    def combined(self, parts: Sequence[State], q: State, k: State, h: float) -> list[State]:
+        """The parts at the end of a step."""
+        return [linear(row, [*parts, q, k]) for row in self.rows(h)[1]]
 
-        The stages are those of the step, then those `before` it. No evaluation is done twice.
-        """
-
-    @abstractmethod
-    def start_vjp(self, linearize: Linearize, stage: Stage, start: ReverseState) -> State:
-        """The vjp of `start`: the gradient of the state at the start."""
+    def step(self, evaluate: Sequence[Evaluate], parts: Sequence[State], h: float) -> list[State]:
+        """One step, from the field at its own stage and beyond it where it jumps."""
+        own, *jump = evaluate
+        q = linear(self.rows(h)[0], parts)
+        out = self.combined(parts, q, own(q), h)
+        if jump:
+            values = [f(out[-2]) for f in jump]
+            out[-1] = linear([1, -1, 1], [out[-1], *values]) if len(values) > 1 else values[0]
+        return out
 
     @staticmethod
     def shares(h: float, fraction: float) -> tuple[float, float, float]:
-        """What the state at a fraction of a step is made of, so that no jump at its end counts.
+        """The state at a fraction of a step, so that no jump at its end counts.
 
-        The weights of the state and of the slope at the start of the step, and of the state at
-        its end. The state is the first part of an extended one, the slope the last.
+        The weights of the state and of the slope at the start, and of the state at the end.
         """
         x = min(fraction, 1.0)
         return 1 - x * x, h * (x - x * x), x * x
 
-    @abstractmethod
-    def _stages(self, start: Fraction, end: Fraction, jump: bool) -> list[Stage]:
-        """The stages of a step, further ones among them if the field jumps at its end."""
-
-    def before(self, span: Span, n: int) -> list[Stage]:
-        """The further stages that reversing step n needs."""
-        return []
-
-    def first(self, span: Span) -> list[Stage]:
-        """The stage of `start`."""
-        return [Stage(Fraction(span[0]), sides(span[0], span[1])[0])]
+    def start_stage(self, span: Span, n: int) -> Stage:
+        """The start of step n, sampled from inside."""
+        start, width = Fraction(span[0]), Fraction(span[1]) - Fraction(span[0])
+        return Stage(start + width * n / self.steps, sides(*span)[0])
 
     def plan(self, span: Span, jumps: Depths) -> tuple[tuple[Stage, ...], ...]:
-        """The stages of every step, those at a jump of the field at its end among them."""
+        """The stages of every step: its own, then those at a jump of the field at its end."""
         # Compiled code keeps no cache.
         return (_plan if torch.compiler.is_compiling() else _known_plan)(self, span, tuple(jumps))
 
     def schedule(self, span: Span, jumps: Depths) -> tuple[Stage, ...]:
-        return (*self.first(span), *itertools.chain(*self.plan(span, jumps)))
+        return (self.start_stage(span, 0), *itertools.chain(*self.plan(span, jumps)))
 
     def integrate(
         self, dynamics: Dynamics, z: State, span: Span, save_at: Depths = (), observe: Any = None
@@ -112,46 +85,67 @@ class ReversibleSolver(Solver):
         dynamics.accept()
         fractions = self.fractions(span, save_at)
         saved = [z] * (len(save_at) - sum(map(len, fractions)))
-        extended, at = self.start(every[:1], z), 1
+        parts, at = [*[z] * (self.parts - 1), every[0](z)], 1
         for n, stages in enumerate(plan):
-            before = extended
-            extended = self.step(every[at : at + len(stages)], extended, h)
+            before, parts = parts, self.step(every[at : at + len(stages)], parts, h)
             at += len(stages)
-            saved += [self._between(before, extended, len(z), h, x) for x in fractions[n]]
+            for x in fractions[n]:
+                ends = [before[0], before[-1], parts[0]]
+                saved.append(parts[0] if x >= 1 else linear(self.shares(h, x), ends))
         if observe is not None:
-            observe(extended)
+            observe(parts)
         stats = Stats(len(every), self.steps, step_sizes=[abs(h)] * self.steps)
-        return Trajectory(extended[: len(z)], saved, stats)
+        return Trajectory(parts[0], saved, stats)
 
-    def _between(self, start: State, end: State, n: int, h: float, fraction: float) -> State:
-        """The state at a fraction of a step, from the extended states at its ends."""
-        if fraction >= 1:
-            return end[:n]
-        _, slope, last = self.shares(h, fraction)
-        return add(start[:n], (start[:n], -last), (start[-n:], slope), (end[:n], last))
+
+@value
+class ReversibleHeun(ReversibleSolver):
+    r"""The reversible Heun method, order 2.
+
+    .. math:: \hat z' = 2z - \hat z + h \hat f, \quad \hat f' = f(s + h, \hat z'), \quad
+              z' = z + \tfrac h2 (\hat f + \hat f')
+
+    Kidger et al., *Efficient and Accurate Gradients for Neural SDEs*, 2021.
+    """
+
+    parts = 3
+    place = Fraction(1)
+
+    def rows(self, h: float) -> tuple[Weights, Sequence[Weights]]:
+        return [2, -1, h], [[1, 0, h / 2, 0, h / 2], [0, 0, 0, 1, 0], [0, 0, 0, 0, 1]]
+
+
+@value
+class AsynchronousLeapfrog(ReversibleSolver):
+    r"""The asynchronous leapfrog method, order 2, which carries the slope v along.
+
+    .. math:: z_{1/2} = z + \tfrac h2 v, \quad v' = 2 f(s + \tfrac h2, z_{1/2}) - v, \quad
+              z' = z_{1/2} + \tfrac h2 v'
+
+    Zhuang et al., *MALI*, 2021.
+    """
+
+    parts = 2
+    place = Fraction(1, 2)
+
+    def rows(self, h: float) -> tuple[Weights, Sequence[Weights]]:
+        return [1, h / 2], [[1, 0, 0, h], [0, -1, 0, 2]]
 
 
 def _plan(
     solver: ReversibleSolver, span: Span, jumps: tuple[float, ...]
 ) -> tuple[tuple[Stage, ...], ...]:
-    ends = grid(span, solver.steps)
+    ends, (first, last) = grid(span, solver.steps), sides(*span)
     near = 1e-9 * abs(span[1] - span[0]) / solver.steps  # both are rounded, each in its own way
     out = []
     for start, end in itertools.pairwise(ends):
-        low, high = float(end) - near, float(end) + near
-        jump = end != ends[-1] and any(low <= where <= high for where in jumps)
-        out.append(tuple(solver._stages(start, end, jump)))
+        at_end = solver.place == 1
+        middle = start + (end - start) * solver.place
+        stages = [Stage(middle, last if at_end else "right")]
+        if end != ends[-1] and any(abs(float(end) - where) <= near for where in jumps):
+            stages += [Stage(end, first)] if at_end else [Stage(end, last), Stage(end, first)]
+        out.append(tuple(stages))
     return tuple(out)
 
 
 _known_plan = functools.lru_cache(maxsize=128)(_plan)  # exact depths take time
-
-
-def add(z: State, *terms: tuple[State, float]) -> State:
-    """A state and some multiples of others."""
-    return combine(z, [k for k, _ in terms], [(i, w) for i, (_, w) in enumerate(terms)])
-
-
-def times(factor: float, z: State) -> State:
-    """A multiple of a state."""
-    return tuple(x * factor for x in z)

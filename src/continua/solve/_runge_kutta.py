@@ -6,7 +6,7 @@ import functools
 import itertools
 from abc import abstractmethod
 from fractions import Fraction
-from typing import Self
+from typing import Any
 
 import torch
 
@@ -15,7 +15,7 @@ from continua._values import value
 
 from ._dynamics import Depths, Dynamics, Span, Stage, State
 from ._solver import Solver, Stats, Trajectory
-from ._step import Observer, Scaled, Step, stages_between, step
+from ._step import Scaled, Step, stages_between, step
 from ._tableau import Tableau
 
 
@@ -29,13 +29,6 @@ class RungeKutta(Solver):
     @abstractmethod
     def tableau(self) -> Tableau:
         """The coefficients of the method, a class attribute."""
-
-    def starting(self, first_step: float) -> Self:
-        """The same method from a first step that is known to be good, where it has a choice."""
-        return self
-
-    def evaluations(self, span: Span) -> int | None:
-        return None if self.steps is None else self.steps * self.tableau.stages
 
     def schedule(self, span: Span, jumps: Depths) -> tuple[Stage, ...] | None:
         return None if self.steps is None else self.stages(span)
@@ -53,12 +46,7 @@ class RungeKutta(Solver):
         return (_stages if torch.compiler.is_compiling() else _known_stages)(self, self.steps, span)
 
     def integrate(
-        self,
-        dynamics: Dynamics,
-        z: State,
-        span: Span,
-        save_at: Depths = (),
-        observe: Observer | None = None,
+        self, dynamics: Dynamics, z: State, span: Span, save_at: Depths = (), observe: Any = None
     ) -> Trajectory:
         evaluate = dynamics.on_grid(lambda: self.stages(span))
         dynamics.accept()
@@ -79,6 +67,51 @@ class RungeKutta(Solver):
                 if observe is not None:
                     observe(made)
         return Trajectory(z, saved, stats)
+
+
+@value
+class Euler(RungeKutta):
+    """The forward Euler method, order 1. With one bucket per step it is a ResNet."""
+
+    tableau = Tableau(c=[0], a=[[]], dense=[[1]], order=1)
+
+
+@value
+class Midpoint(RungeKutta):
+    """The explicit midpoint method, order 2."""
+
+    tableau = Tableau(c=[0, "1/2"], a=[[], ["1/2"]], dense=[[1, -1], [0, 1]], order=2)
+
+
+@value
+class Heun(RungeKutta):
+    """Heun's method, the explicit trapezoidal rule, order 2."""
+
+    tableau = Tableau(c=[0, 1], a=[[], [1]], dense=[[1, "-1/2"], [0, "1/2"]], order=2)
+
+
+@value
+class RK4(RungeKutta):
+    """The classical Runge-Kutta method, order 4."""
+
+    tableau = Tableau(
+        c=[0, "1/2", "1/2", 1],
+        a=[[], ["1/2"], [0, "1/2"], [0, 0, 1]],
+        dense=[[1, "-3/2", "2/3"], [0, 1, "-2/3"], [0, 1, "-2/3"], [0, "-1/2", "2/3"]],
+        order=4,
+    )
+
+
+@value
+class RK38(RungeKutta):
+    """Kutta's 3/8 rule, order 4, with somewhat smaller errors than `RK4`."""
+
+    tableau = Tableau(
+        c=[0, "1/3", "2/3", 1],
+        a=[[], ["1/3"], ["-1/3", 1], [1, -1, 1]],
+        dense=[[1, "-15/8", 1], [0, "15/8", "-3/2"], [0, "3/8"], [0, "-3/8", "1/2"]],
+        order=4,
+    )
 
 
 def grid(span: Span, steps: int) -> tuple[Fraction, ...]:

@@ -107,9 +107,10 @@ class Solver(Value, ABC):
         """The solver for a basis that is finer by this factor."""
         return self if self.steps is None else self.with_steps(self.steps * factor)
 
-    @abstractmethod
     def evaluations(self, span: Span) -> int | None:
         """How often a solve over this span calls the field; None if that is not known before."""
+        stages = self.schedule(span, ())
+        return None if stages is None else len(stages)
 
     @abstractmethod
     def schedule(self, span: Span, jumps: Depths) -> tuple[Stage, ...] | None:

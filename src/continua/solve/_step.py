@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -16,7 +16,7 @@ class Scaled:
     """A tableau times the signed length of a step."""
 
     def __init__(self, tableau: Tableau, h: float):
-        a, b, _, _ = tableau.floats
+        a, b = tableau.floats.a, tableau.floats.b
         self.rows: list[Terms] = [nonzero([h * value for value in row]) for row in a]
         self.weights: Terms = nonzero([h * value for value in b])
         #: the stage whose argument is the end of the step
@@ -68,14 +68,15 @@ class Step:
         weights = [self.h * w for w in self.tableau.weights(fraction)]
         return combine(self.z, self.ks, nonzero(weights))
 
-    def saved(self, dynamics: Dynamics, stats: Stats) -> list[State]:
+    def asked(self) -> list[State]:
         """The states that were asked for, by the continuous extension."""
-        if any(fraction < 1 for fraction in self.fractions):
-            self.complete(dynamics, stats)
         return [self.end_state if x >= 1 else self.at(x) for x in self.fractions]
 
-
-Observer = Callable[[Step], None]
+    def saved(self, dynamics: Dynamics, stats: Stats) -> list[State]:
+        """The same; the stages that it needs are evaluated if they are not there yet."""
+        if any(fraction < 1 for fraction in self.fractions):
+            self.complete(dynamics, stats)
+        return self.asked()
 
 
 def sides(start: Any, end: Any) -> tuple[Side, Side]:
@@ -86,7 +87,7 @@ def sides(start: Any, end: Any) -> tuple[Side, Side]:
 def stages_between(tableau: Tableau, start: Any, end: Any) -> list[Stage]:
     """The stages of one step, all of them."""
     first, last = sides(start, end)
-    places: Sequence[Any] = tableau.c if isinstance(start, Fraction) else tableau.floats[2]
+    places: Sequence[Any] = tableau.c if isinstance(start, Fraction) else tableau.floats.c
     out = []
     for c in places:
         if c == 0:
