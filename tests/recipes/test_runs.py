@@ -103,7 +103,7 @@ def test_a_run_folder_explains_itself(trained):
     names = {path.name for path in trained.iterdir()}
     assert names >= {
         "run.json", "environment.json", "metrics.jsonl", "checkpoints", "result.json", "README.txt",
-        "figures",
+        "lock", "figures",
     }  # fmt: skip
     lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2, 3, 4]

@@ -151,7 +151,7 @@ def _compare(
 ) -> None:
     """Refuse weights of another shape or dtype than the model's."""
     cast = config["weights"].get("dtype")
-    for name, found in tensors.items():
+    for name, found in sorted(tensors.items()):
         if (own := expected.get(name)) is None:
             continue
         dtype = own.dtype
