@@ -155,7 +155,7 @@ def test_a_folder_in_which_another_process_trains(trained, capsys):
         "print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program, trained / "run.json"],
+        [sys.executable, "-c", program, trained / "lock"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as other:
@@ -163,7 +163,7 @@ def test_a_folder_in_which_another_process_trains(trained, capsys):
         code, _, err = run(capsys, "train", "stateful/digits", *SETTINGS, "--run-dir", trained)
         other.stdin.close()
     assert code == 2
-    assert "in the hands of another process" in err
+    assert "another process trains in" in err
     assert run(capsys, "train", "stateful/digits", *SETTINGS, "--run-dir", trained)[0] == 0
 
 

@@ -222,8 +222,7 @@ def _made(
     total = sum(value.nbytes for value in made)
     if total > RATIO * size + ROOM:
         raise FileError(
-            f"{path} describes a model of {total:,} bytes, but {WEIGHTS} has {size:,}; "
-            "continua.load(folder, factory=...) makes it all the same"
+            f"{path} describes a model of {total:,} bytes, far more than the {size:,} in {WEIGHTS}"
         )
     try:
         with torch.device(device):
