@@ -24,7 +24,7 @@ from continua.transform import Choice, Recipe, blocks_if_any, set_recipe
 
 from ._disk import check_sum, entry, read_bytes, read_json
 from ._elastic import at_size, elastic_from_config
-from ._factory import FACTORIES, Factory, decode, decoded_value, describe, find_factory
+from ._factory import FACTORIES, MOST_STEPS, Factory, decode, decoded_value, describe, find_factory
 from ._save import CONFIG, FORMAT, WEIGHTS, unique_tensors
 
 #: what a model may have been cast to
@@ -75,6 +75,7 @@ def load(
     recipe, call, ours = _recipe(config, path, factory, trust)
     prefix = "model." if "elastic" in config else ""
     if ours:  # first on the meta device, where nothing is allocated
+        _check_numbers(call.keywords, max(MOST_STEPS, config["weights"]["bytes"]), path)
         shell = _made(call, config, tensors, path, "meta")
         expected = {prefix + name: value for name, value in shell.state_dict().items()}
         _compare(expected, tensors, config, folder)
@@ -150,7 +151,7 @@ def _compare(
 ) -> None:
     """Refuse weights of another shape or dtype than the model's."""
     cast = config["weights"].get("dtype")
-    for name, found in tensors.items():
+    for name, found in sorted(tensors.items()):
         if (own := expected.get(name)) is None:
             continue
         dtype = own.dtype
@@ -188,6 +189,15 @@ def _recipe(
     return recipe, partial(found, **arguments), factory is None and name in FACTORIES
 
 
+def _check_numbers(value: Any, most: int, path: Path) -> None:
+    """Refuse a number in the arguments that is larger than any dimension of the weights can be."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_numbers(item, most, path)
+    elif isinstance(value, int) and abs(value) > most:
+        raise FileError(f"{path} has {value:,} in its arguments, more than {WEIGHTS} has bytes")
+
+
 def _made(
     call: partial[nn.Module],
     config: Mapping[str, Any],
@@ -199,18 +209,20 @@ def _made(
     size = sum(value.nbytes for value in tensors.values())
     name = config["factory"]["name"]
     try:
-        with torch.device(device), _bounded(16 * len(tensors) + 10_000, RATIO * size + ROOM):
+        with torch.device(device), _bounded(16 * len(tensors) + 1000, RATIO * size + ROOM):
             model = call()
     except Exception as error:
         shown = f"{name}(**{call.keywords})"
         raise FileError(f"{shown:.400} in {path} fails: {error}") from error
     if not isinstance(model, nn.Module):
         raise FileError(f"{name} in {path} makes {type(model).__name__}, not an nn.Module")
-    total = sum(value.nbytes for value in (*model.parameters(), *model.buffers()))
+    made = (*model.parameters(), *model.buffers())
+    if device == "cpu" and any(value.is_meta for value in made):
+        raise FileError(f"{name} in {path} makes tensors without values")
+    total = sum(value.nbytes for value in made)
     if total > RATIO * size + ROOM:
         raise FileError(
-            f"{path} describes a model of {total:,} bytes, but {WEIGHTS} has {size:,}; "
-            "continua.load(folder, factory=...) makes it all the same"
+            f"{path} describes a model of {total:,} bytes, far more than the {size:,} in {WEIGHTS}"
         )
     try:
         with torch.device(device):
