@@ -3,6 +3,7 @@
 from ._blocks import blocks, blocks_if_any, recipe_of, set_recipe
 from ._compress import compress
 from ._convert import convert
+from ._count import Size, size
 from ._elastic import Elastic
 from ._heal import HealProgress, heal
 from ._hyper import fit_hypernetwork
@@ -16,5 +17,5 @@ from ._unroll import unroll
 __all__ = [
     "refine", "compress", "convert", "fit_hypernetwork", "unroll", "project_gradient", "Elastic",
     "smoothness", "recalibrate", "heal", "HealProgress", "blocks", "blocks_if_any", "Choice",
-    "check_sizes", "size_arguments", "recipe_of", "set_recipe",
+    "check_sizes", "size_arguments", "Size", "size", "recipe_of", "set_recipe",
 ]  # fmt: skip
