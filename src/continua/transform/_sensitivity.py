@@ -60,19 +60,21 @@ def weighted_projection(source: Basis, target: Basis, stack: Tensor, weight: Ten
     root = w.sqrt()[:, None]
     q, r = torch.linalg.qr(root * target(s))  # [P, J], [J, J]
     rest = root * (source(s) - target(s) @ matrix)  # [P, K]
-    old = stack.detach().cpu().double().flatten(1)  # [K, n]
-    every = weight.detach().cpu().double().expand(-1, *stack.shape[1:]).flatten(1)  # [M, n]
+    wide = torch.promote_types(stack.dtype, torch.float64)
+    old = stack.detach().cpu().to(wide).reshape(source.size, -1)  # [K, n]
+    every = weight.detach().cpu().double().expand(-1, *stack.shape[1:])
+    every = every.reshape(len(weight), -1)  # [M, n]
     mean = every.mean(0)
     every = torch.where(mean > 0, every / mean, 1.0).clamp(min=FLOOR)
     at = cells(s).argmax(-1)
     changes = []
     for start in range(0, old.shape[1], CHUNK):
         part = slice(start, start + CHUNK)
-        wide = every[:, part][at]  # [P, n]
-        left = torch.einsum("pj,pn,pk->njk", q, wide, q)
-        right = torch.einsum("pj,pn->nj", q, wide * (rest @ old[:, part]))
+        each = every[:, part][at]  # [P, n]
+        left = torch.einsum("pj,pn,pk->njk", q, each, q).to(wide)
+        right = torch.einsum("pj,pn->nj", q.to(wide), each * (rest.to(wide) @ old[:, part]))
         changes.append(torch.linalg.solve(left, right).T)
-    change: Tensor = torch.linalg.lstsq(r, torch.cat(changes, 1), driver="gelsd").solution
+    change: Tensor = torch.linalg.lstsq(r.to(wide), torch.cat(changes, 1), driver="gelsd").solution
     moved: Tensor = plain + change.reshape(plain.shape).to(plain)
     return moved
 
