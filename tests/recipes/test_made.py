@@ -37,6 +37,26 @@ def test_compress_refine_and_export(trained, capsys, tmp_path):
     torch.testing.assert_close(model(x), Run.open(trained).model()(x))
 
 
+def test_compress_to_a_budget(trained, capsys, tmp_path):
+    code, out, _ = run(
+        capsys, "compress", trained, tmp_path / "small", "--budget", "0.7", "--samples", "128"
+    )
+    assert code == 0
+    assert "same prediction" in out
+    small, model = ct.load(tmp_path / "small"), Run.open(trained).model()
+    sizes = [sum(p.numel() for p in one.parameters()) for one in (small, model)]
+    assert sizes[0] <= 0.7 * sizes[1]
+    assert run(capsys, "evaluate", tmp_path / "small", "--device", "cpu")[0] == 0
+    for options, said in (
+        (["--budget", "0.001"], "below the smallest"),
+        (["--budget", "0.5", "--steps", "2"], "--budget chooses the steps"),
+        (["--budget", "0.5", "--samples", "0"], "samples is at least 1"),
+    ):
+        code, _, err = run(capsys, "compress", trained, tmp_path / "other", *options)
+        assert code == 2
+        assert said in err
+
+
 def test_each_basis_is_halved_as_what_it_is(capsys, tmp_path):
     ct.save(ct.build(nets.mixed), tmp_path / "mixed")
     assert run(capsys, "compress", tmp_path / "mixed", tmp_path / "half")[0] == 2

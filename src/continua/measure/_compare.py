@@ -12,17 +12,7 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError
 from continua.basis import Basis, quadrature
 from continua.field import copied, listed, tensor
-from continua.transform import blocks
-
-
-@dataclass(frozen=True)
-class Size:
-    """How large a model is."""
-
-    parameters: int  # trainable and frozen scalars, the coefficients of all blocks among them
-    state: int  # scalars of the floating-point buffers that are saved with it
-    bytes: int  # of both together
-    evaluations: int | None  # of all fields in one forward; None if a solver chooses its steps
+from continua.transform import Size, blocks, size
 
 
 @dataclass(frozen=True)
@@ -135,25 +125,6 @@ def _outputs(source: nn.Module, target: nn.Module, x: Any) -> OutputChange:
     if one.dim() > 0 and one.shape[-1] > 1 and not one.is_complex():
         agreement = float((one.argmax(-1) == other.argmax(-1)).double().mean())
     return OutputChange(error, agreement)
-
-
-def size(model: nn.Module) -> Size:
-    """How large a model is."""
-    parameters = list(model.parameters())
-    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    state = {
-        t.data_ptr(): t
-        for name, t in model.state_dict().items()
-        if name not in names and isinstance(t, Tensor) and t.is_floating_point()
-    }
-    held = [*parameters, *state.values()]
-    counts = [b.solver.evaluations(b.span) for b in blocks(model).values()]
-    return Size(
-        parameters=sum(p.numel() for p in parameters),
-        state=sum(t.numel() for t in state.values()),
-        bytes=sum(t.numel() * t.element_size() for t in held),
-        evaluations=None if None in counts else sum(count or 0 for count in counts),
-    )
 
 
 def relative_error(source: Basis, old: Tensor, target: Basis, new: Tensor) -> float:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError
 from continua.transform import Choice, Elastic, blocks, check_sizes, compress, size_arguments
+from continua.transform import size as size_of
 
-from ._compare import size as size_of
 from ._compare import table
 
 

@@ -4,19 +4,18 @@ They need the `recipes` extra: `pip install 'continua[recipes]'`.
 """
 
 from ._commands import (
-    CompressOptions,
     EvaluateOptions,
     ExportOptions,
     RefineOptions,
     SweepOptions,
     TrainOptions,
-    run_compress,
     run_evaluate,
     run_export,
     run_refine,
     run_sweep_command,
     run_train,
 )
+from ._compress import CompressOptions, run_compress
 from ._demo import DemoOptions, DemoReport, check_demo, run_demo
 from ._demo_table import Row
 from ._gradcheck import GradcheckOptions, run_gradcheck

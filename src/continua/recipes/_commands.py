@@ -15,14 +15,13 @@ from torch import nn
 import continua as ct
 from continua.files import Exported
 from continua.measure import Comparison
-from continua.train import PartName, Progress, Watch, evaluate, half_bases, silent
+from continua.train import PartName, Progress, Watch, evaluate, silent
 
 from ._device import find_device, threads
 from ._grid import Grid, Method
 from ._inputs import InputOptions, model_and_input
 from ._measure import Sweep
 from ._model import TrustOptions, open_model, save_model
-from ._parse import parse_basis, parse_solver
 from ._recipe import Recipe, find
 from ._run import Run
 from ._setup import Scale
@@ -99,32 +98,6 @@ class RefineOptions(TrustOptions):
 
     factor: int = 2
     """How many times more basis functions and steps."""
-
-
-@dataclass(frozen=True)
-class CompressOptions(TrustOptions):
-    """What to compress, and to what."""
-
-    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A run folder, or the folder of a model."""
-
-    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
-    """Where to write the smaller model."""
-
-    basis: str | None = None
-    """The new basis, as in 'PiecewiseConstant(4)'; by default each of the old ones halved."""
-
-    state_basis: str | None = None
-    """The new basis of the batch-norm statistics; by default the same."""
-
-    solver: str | None = None
-    """The new solver, as in 'RK4(steps=4)'; by default the old one."""
-
-    steps: int | None = None
-    """The new number of steps."""
-
-    method: Method = "project"
-    """How the new coefficients are found."""
 
 
 @dataclass(frozen=True)
@@ -231,38 +204,6 @@ def run_refine(options: RefineOptions) -> Comparison:
     fine = ct.refine(model, options.factor)
     save_model(fine, options.out, run, verb="refine", factor=options.factor)
     return ct.compare(model, fine)
-
-
-def run_compress(options: CompressOptions) -> Comparison:
-    """Write a smaller model."""
-    check_apart(options.model, options.out)
-    model, run = open_model(options.model, options.trust)
-    halves: dict[str, dict[str, Any]] = {}
-    if options.basis is None and options.solver is None and options.steps is None:
-        weights, states = half_bases(model)
-        if not any(weights.values()):
-            raise ct.ArgumentError(
-                f"the model of {options.model} has no weights that vary with depth: nothing to "
-                "compress"
-            )
-        halves = {name: {"basis": bases} for name, bases in weights.items()}
-        if options.state_basis is None:
-            for name, bases in states.items():
-                halves[name]["state_basis"] = bases
-    small = ct.compress(
-        model,
-        None if options.basis is None else parse_basis(options.basis),
-        steps=options.steps,
-        solver=None if options.solver is None else parse_solver(options.solver),
-        state_basis=None if options.state_basis is None else parse_basis(options.state_basis),
-        method=options.method,
-        per_block=halves,
-    )
-    how = {
-        k: v for k, v in dataclasses.asdict(options).items() if k not in ("model", "out", "trust")
-    }
-    save_model(small, options.out, run, verb="compress", **how)
-    return ct.compare(model, small)
 
 
 def run_sweep_command(options: SweepOptions, watch: Watch = silent) -> Sweep:

@@ -4,6 +4,7 @@ from ._align import align
 from ._blocks import Recipe, blocks, blocks_if_any, recipe_of, set_recipe
 from ._compress import compress
 from ._convert import convert
+from ._count import Size, size
 from ._elastic import Elastic
 from ._heal import HealProgress, heal
 from ._hyper import fit_hypernetwork
@@ -17,5 +18,5 @@ from ._unroll import unroll
 __all__ = [
     "refine", "compress", "convert", "fit_hypernetwork", "unroll", "project_gradient", "Elastic",
     "smoothness", "recalibrate", "align", "heal", "HealProgress", "blocks", "blocks_if_any",
-    "Choice", "check_sizes", "size_arguments", "Recipe", "recipe_of", "set_recipe",
+    "Choice", "check_sizes", "size_arguments", "Size", "size", "Recipe", "recipe_of", "set_recipe",
 ]  # fmt: skip

@@ -1,10 +1,10 @@
-"""Fewer basis functions and steps, without data."""
+"""Fewer basis functions and steps."""
 
 from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import torch
@@ -19,8 +19,10 @@ from continua.solve import Solver
 
 from ._batches import Batches
 from ._blocks import blocks, refuse_elastic, transformed
+from ._budget import Budget, Choices, checked_budget, smallest_within, within_budget
 from ._fit import Stacks, fit_blocks
 from ._recalibrate import reestimate
+from ._sensitivity import Sensitivity, Weight, sensitivity, weighted_projection
 
 Method = Literal["project", "interpolate", "fit"]
 Mappings = {"project": projection, "interpolate": interpolation}
@@ -40,6 +42,10 @@ def compress(
     method: Method = "project",
     per_block: Mapping[str, Mapping[str, Any]] | None = None,
     calibrate: Iterable[Any] | None = None,
+    weight: Weight | None = None,
+    budget: Budget | None = None,
+    within: float | None = None,
+    evaluate: Callable[[nn.Module], float] | None = None,
 ) -> M:
     r"""A smaller model, by a change of basis: no retraining, no data.
 
@@ -68,6 +74,19 @@ def compress(
             A choice made here goes before the one for all blocks.
         calibrate: inputs without labels, in batches, from which the batch-norm statistics are read
             again at the end (`recalibrate`). A few hundred are enough.
+        weight: projects so that weights come nearest where they matter most, as the inputs of
+            `calibrate` show. `"fisher"`: by the squared gradient of the outputs with respect to
+            each weight. `"activation"`: by the mean square of what a linear or convolutional map
+            is given, per input channel. None counts all depths alike.
+        budget: how large the model may be; basis, steps and solver are then chosen per block. A
+            number up to 1 is a share of the parameters, a whole number above 1 a number of them.
+            A mapping limits some of `"parameters"`, `"bytes"`, `"evaluations"` and `"latency"`
+            likewise, latency only as a share. Each block is cut alone in every way, and the
+            combination is taken for which the squared errors of the outputs have the smallest
+            sum, on the inputs of `calibrate`.
+        within: instead of a budget, how much worse the model may be: the fewest parameters are
+            looked for.
+        evaluate: for `within`, a number for a model in evaluation mode, of which more is better.
 
     Example:
         >>> import continua as ct
@@ -87,24 +106,57 @@ def compress(
         >>> small = ct.compress(pair, ct.PiecewiseConstant(4), steps=4, per_block={"0": first})
         >>> small[0].basis, small[1].basis
         (PiecewiseConstant(2), PiecewiseConstant(4))
+
+        Half the parameters, cut where it is felt least:
+
+        >>> small = ct.compress(pair, budget=0.5, calibrate=torch.randn(64, 2).split(32))
+        >>> sum(p.numel() for p in small.parameters()) <= 0.5 * (48 + 96)
+        True
     """
     refuse_elastic(model)
-    if method not in get_args(Method):
-        raise ArgumentError(f"method is 'project', 'interpolate' or 'fit', not {method!r}")
-    if method == "fit" and calibrate is None:
-        raise ArgumentError("method='fit' needs inputs to fit to: calibrate=[x, ...]")
+    _check_method(method, weight, calibrate)
     names = _names(blocks(model))
     for_all = {"basis": basis, "state_basis": state_basis, "steps": steps, "solver": solver}
     chosen = _choices(names, for_all, per_block)
-    small = copied(model)
+    searched = _check_search(budget, within, evaluate, for_all | {"per_block": per_block})
+    if searched and calibrate is None:
+        raise ArgumentError(f"{searched}= needs inputs to measure each cut on: calibrate=[x, ...]")
     # One batch is held back, and one must be left.
-    batches = None if calibrate is None else Batches(small, calibrate, 2 if method == "fit" else 1)
+    least = 2 if method == "fit" else 1
+    batches = None if calibrate is None else Batches(copied(model), calibrate, least)
+    weights = None if weight is None or batches is None else sensitivity(model, batches, weight)
+
+    def smaller(choices: Choices, batches: Batches | None) -> M:
+        own = {name: dict.fromkeys(KEYS) | dict(choices.get(name, {})) for name in names.blocks}
+        return _made(model, own, names, method, batches, weights)
+
+    if batches is None or not searched:
+        return smaller(chosen, batches)
+    if budget is not None:
+        return within_budget(model, smaller, batches, budget)
+    return smallest_within(model, smaller, batches, within, evaluate)
+
+
+def _made(
+    model: M,
+    chosen: Choices,
+    names: Names,
+    method: Method,
+    batches: Batches | None,
+    weights: Sensitivity | None,
+) -> M:
+    """The smaller model for choices for every block."""
+    small = copied(model)
     starts: dict[str, list[Stacks]] = {}
     for name, block in blocks(small).items():
         choice = chosen[name]
         targets = _targets(block, choice["basis"], choice["state_basis"], names)
+        matter = {} if weights is None else weights[name]
         starts[name] = [
-            {key: (target, _changed(block, key, target, way)) for key, target in targets.items()}
+            {
+                key: (target, _changed(block, key, target, way, matter.get(key)))
+                for key, target in targets.items()
+            }
             for way in ((method,) if method != "fit" else Mappings if targets else ("project",))
         ]
         used = checked_solver(block.solver if choice["solver"] is None else choice["solver"])
@@ -115,6 +167,38 @@ def compress(
     elif batches is not None:
         reestimate(small, batches)
     return small
+
+
+def _check_method(method: Any, weight: Any, calibrate: Any) -> None:
+    if method not in get_args(Method):
+        raise ArgumentError(f"method is 'project', 'interpolate' or 'fit', not {method!r}")
+    if method == "fit" and calibrate is None:
+        raise ArgumentError("method='fit' needs inputs to fit to: calibrate=[x, ...]")
+    if weight is None:
+        return
+    if weight not in get_args(Weight):
+        raise ArgumentError(f"weight is 'fisher', 'activation' or None, not {weight!r}")
+    if method == "interpolate":
+        raise ArgumentError("weight= is for projections, and method is 'interpolate'")
+    if calibrate is None:
+        raise ArgumentError(f"weight={weight!r} needs inputs to look at: calibrate=[x, ...]")
+
+
+def _check_search(budget: Any, within: Any, evaluate: Any, given: Mapping[str, Any]) -> str | None:
+    """Which argument asks for a search, if any."""
+    if budget is None and within is None:
+        if evaluate is not None:
+            raise ArgumentError("evaluate= goes with within=, the largest loss to accept")
+        return None
+    if budget is not None and within is not None:
+        raise ArgumentError("give a budget or within, not both")
+    name = "within" if budget is None else "budget"
+    for key, value in given.items():
+        if value is not None:
+            raise ArgumentError(f"{name}= chooses {key}; give one of the two")
+    if budget is not None:
+        checked_budget(budget)
+    return name
 
 
 def _targets(
@@ -131,8 +215,12 @@ def _targets(
     return {name: chosen[name] for name in [*weights, *state] if name in chosen}
 
 
-def _changed(block: ODEBlock, name: str, target: Basis, method: str) -> Tensor:
+def _changed(
+    block: ODEBlock, name: str, target: Basis, method: str, weight: Tensor | None = None
+) -> Tensor:
     source, stack = block.expansion.bases[name], tensor(block.field, name)
+    if weight is not None and method == "project":
+        return weighted_projection(source, target, stack, weight)
     new = transformed(Mappings[method](source, target), stack)
     if block.expansion.constraints.get(name) is non_negative:
         return limited(source, stack, target, new)
