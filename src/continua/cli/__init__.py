@@ -28,7 +28,7 @@ ABOUT = (
     "Continuous-depth networks: weights are functions of depth.\n\n"
     "Each command has its own --help. `continua --version` tells the version."
 )
-EXTRA = "the command needs more packages; install with `pip install 'continua[recipes]'`"
+EXTRA = 'the command needs more packages; install with `pip install "continua-torch[recipes]"`'
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

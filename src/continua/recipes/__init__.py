@@ -1,6 +1,6 @@
 """Recipes: whole experiments, from the data to the figures.
 
-They need the `recipes` extra: `pip install 'continua[recipes]'`.
+They need the `recipes` extra: `pip install "continua-torch[recipes]"`.
 """
 
 from ._commands import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from continua._errors import ArgumentError, ContinuaError
+from continua._errors import ArgumentError, MissingPackageError
 
 from ._task import Tally
 
@@ -30,9 +30,7 @@ def accelerator(device: str, precision: str) -> Accelerator:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
     except ImportError as error:
-        raise ContinuaError(
-            "training needs accelerate; install with `pip install 'continua[recipes]'`"
-        ) from error
+        raise MissingPackageError("training needs accelerate, which is not installed") from error
     AcceleratorState._reset_state(reset_partial_state=True)  # forget an earlier training's choices
     before = os.environ.get(DEVICE)
     try:
