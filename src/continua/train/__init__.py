@@ -5,7 +5,8 @@ from ._config import Training
 from ._evaluate import evaluate
 from ._files import held_alone, make_folder, read_json, write_json, write_whole
 from ._history import METRICS, read_history
-from ._loop import Interrupted, Outcome, fit
+from ._loop import Interrupted, fit
+from ._outcome import Outcome
 from ._progress import Progress, Watch, silent
 from ._random import seed
 from ._size import functions, half_bases

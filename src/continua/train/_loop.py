@@ -7,7 +7,6 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from ._elastic import elastic, plain
 from ._evaluate import evaluate
 from ._files import make_folder
 from ._history import METRICS, board, read_history, write_history
+from ._outcome import Outcome
 from ._process import Stop, accelerator, any_process, from_main, stopping
 from ._progress import Progress, Watch, silent
 from ._random import borrowed, seed
@@ -35,22 +35,6 @@ log = logging.getLogger("continua.train")
 
 class Interrupted(ContinuaError):  # noqa: N818 - not an error
     """The training was asked to stop; its last checkpoint holds everything."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a training.
-
-    Attributes:
-        model: of the best evaluation, or of the last step without a validation part; a
-            `continua.Elastic` if the training is elastic.
-        position: where the training ended.
-        history: what `metrics.jsonl` holds.
-    """
-
-    model: nn.Module
-    position: Position
-    history: list[dict[str, Any]]
 
 
 def fit(

@@ -94,6 +94,13 @@ def compress(
     if method == "fit" and calibrate is None:
         raise ArgumentError("method='fit' needs inputs to fit to: calibrate=[x, ...]")
     names = _names(blocks(model))
+    if all(given is None for given in (basis, steps, solver, state_basis, per_block, calibrate)):
+        block = next(iter(blocks(model).values()))
+        raise ArgumentError(
+            "compress needs a choice: a smaller basis, fewer steps, or both, as in "
+            f"compress(model, basis={_half(block)}, steps=4); the first block has "
+            f"{block.basis!r} and {block.solver!r}"
+        )
     for_all = {"basis": basis, "state_basis": state_basis, "steps": steps, "solver": solver}
     chosen = _choices(names, for_all, per_block)
     small = copied(model)
@@ -115,6 +122,11 @@ def compress(
     elif batches is not None:
         reestimate(small, batches)
     return small
+
+
+def _half(block: ODEBlock) -> Basis:
+    """Half of the first basis of a block, for an example."""
+    return next((basis.halved() for basis in block.expansion.weights.values()), Constant())
 
 
 def _targets(
