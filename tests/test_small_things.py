@@ -112,5 +112,7 @@ def test_help_and_version_do_without_torch(argument):
 
 def test_importing_continua_takes_little_more_than_torch():
     """A count instead of a time: next to nothing but our own modules is new after torch."""
-    ours = modules_after("import torch, continua") - modules_after("import torch, safetensors.torch")
+    ours = modules_after("import torch, continua") - modules_after(
+        "import torch, safetensors.torch"
+    )
     assert len({name for name in ours if not name.startswith("continua")}) <= 8

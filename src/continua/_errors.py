@@ -43,10 +43,14 @@ class MissingPackageError(ContinuaError, ImportError):
         why: what needs which package.
         extra: that contains it.
         otherwise: what to do without it.
+        package: to install where no extra contains it.
     """
 
-    def __init__(self, why: str, extra: str = "recipes", otherwise: str = ""):
-        remedy = f'install with `pip install "continua-torch[{extra}]"`'
+    def __init__(
+        self, why: str, extra: str = "recipes", otherwise: str = "", *, package: str | None = None
+    ):
+        what = package or f'"continua-torch[{extra}]"'
+        remedy = f"install with `pip install {what}`"
         super().__init__(f"{why}; {remedy}{otherwise and f', or {otherwise}'}")
 
 

@@ -92,7 +92,7 @@ class Comparison:
         return rows
 
     def _changes(self) -> list[tuple[str, ...]]:
-        rows = [("tensor", "source", "target", "relative L2 error")]
+        rows: list[tuple[str, ...]] = [("tensor", "source", "target", "relative L2 error")]
         for c in self.tensors:
             rows.append((c.name, repr(c.source), repr(c.target), f"{c.error:.3e}"))
         return rows

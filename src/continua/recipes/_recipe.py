@@ -53,7 +53,8 @@ class Recipe:
             )
         setup = self.scales[scale]
         setup = replace(setup, training=replace(setup.training, seed=seed)).changed(settings)
-        place = folder or Path("runs") / f"{self.name.replace('/', '-')}-{scale}-{seed}"
+        name = self.name.replace("/", "-").replace(".py:", "-")
+        place = folder or Path("runs") / f"{name}-{scale}-{seed}"
         return Run(place, self.name, scale, setup, data_folder)
 
 

@@ -158,11 +158,13 @@ class Run:
         dataset = self.setup.dataset(self.data_folder, progress)
         return dataset, self.setup.task(dataset)
 
-    def train(self, device: str = "auto", watch: Watch = silent) -> tuple[Outcome, dict[str, Any]]:
+    def train(
+        self, device: str = "auto", watch: Watch = silent, log: Any = None
+    ) -> tuple[Outcome, dict[str, Any]]:
         """Train, or go on; then measure the chosen model on the test part, once."""
         new = not self.folder.exists()
         self.check()
-        watch(Progress("reading", 0, 1, self.setup.config()["data"]))
+        watch(Progress("reading", 0, 1, self.setup.config().get("data", self.recipe)))
         try:
             dataset, task = self.load(watch)
             self.begin(dataset)
@@ -173,10 +175,10 @@ class Run:
             raise
         watch(Progress("reading", 1, 1, dataset.name))
         with held_alone(self.folder / RUN) if _leads() else nullcontext():
-            return self._trained(dataset, task, device, watch)
+            return self._trained(dataset, task, device, watch, log)
 
     def _trained(
-        self, dataset: data.Dataset, task: Task, device: str, watch: Watch
+        self, dataset: data.Dataset, task: Task, device: str, watch: Watch, log: Any
     ) -> tuple[Outcome, dict[str, Any]]:
         setup = self.setup
         if (self.folder / RESULT).exists() and Checkpoints(self.folder).best() is None:
@@ -192,6 +194,7 @@ class Run:
             device=device,
             channels_last=setup.channels_last,
             watch=watch,
+            log=log,
         )
         if (self.folder / RESULT).exists():
             return outcome, self.result()

@@ -47,6 +47,7 @@ def run_sweep(
     batch: int = 128,
     rounds: int = 5,
     folder: Path | None = None,
+    force: bool = True,
     watch: Watch = silent,
 ) -> Sweep:
     """Measure a run's model in many sizes; write a table, figures, and a sentence for each.
@@ -61,8 +62,12 @@ def run_sweep(
         batch: samples of the timing.
         rounds: of the timing, of which the median counts; all variants in turn.
         folder: where to write; the run's own folder `sweep` by default.
+        force: whether to write over an earlier sweep.
         watch: called as it goes on.
     """
+    place = folder or run.folder / FOLDER
+    if (place / "trials.csv").exists() and not force:
+        raise ct.FileError(f"{place} holds a sweep; --force overwrites it, --out writes elsewhere")
     model = (run.model() if model is None else model).eval()
     if not _has_blocks(model):
         raise ct.ArgumentError(f"the model of {run.folder} has no ODE block: nothing to sweep")
@@ -76,7 +81,6 @@ def run_sweep(
         model, task, grid or Grid(), part=part, limit=limit, batch=batch, rounds=rounds,
         channels_last=run.setup.channels_last, watch=watch,
     )  # fmt: skip
-    place = folder or run.folder / FOLDER
     make_folder(place)
     return _written(sweep, models, place, run, dataset, watch)
 

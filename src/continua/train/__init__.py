@@ -7,10 +7,12 @@ from ._files import held_alone, make_folder, read_json, write_json, write_whole
 from ._history import METRICS, read_history
 from ._loop import Interrupted, fit
 from ._outcome import Outcome
-from ._progress import Progress, Watch, silent
+from ._progress import Progress, Watch, silent, told_left
 from ._random import seed
+from ._samples import Samples, task_of
 from ._size import functions, half_bases
 from ._task import Augment, Classification, PartName, Tally, Task
+from ._tracker import TrackerName
 from ._video import VideoPrediction
 
 __all__ = [
@@ -23,8 +25,10 @@ __all__ = [
     "PartName",
     "Position",
     "Progress",
+    "Samples",
     "Tally",
     "Task",
+    "TrackerName",
     "Training",
     "VideoPrediction",
     "Watch",
@@ -38,6 +42,8 @@ __all__ = [
     "read_json",
     "seed",
     "silent",
+    "task_of",
+    "told_left",
     "write_json",
     "write_whole",
 ]

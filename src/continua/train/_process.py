@@ -8,7 +8,8 @@ import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -24,8 +25,10 @@ T = TypeVar("T")
 DEVICE = "ACCELERATE_TORCH_DEVICE"
 
 
-def accelerator(device: str, precision: str) -> Accelerator:
-    """The `Accelerator` of this process, on this device."""
+def accelerator(
+    device: str, precision: str, log: Any = None, folder: Path | None = None
+) -> Accelerator:
+    """The `Accelerator` of this process, on this device, with its trackers."""
     try:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
@@ -36,7 +39,9 @@ def accelerator(device: str, precision: str) -> Accelerator:
     try:
         if device not in ("auto", "cpu"):
             os.environ[DEVICE] = device
-        return Accelerator(cpu=device == "cpu", mixed_precision=precision)
+        return Accelerator(
+            cpu=device == "cpu", mixed_precision=precision, log_with=log, project_dir=folder
+        )
     except (RuntimeError, ValueError, AssertionError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise ArgumentError(
