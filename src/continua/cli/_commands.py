@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, Self
+from pathlib import Path
+from typing import Annotated, Protocol, Self
+
+import tyro
 
 from continua import recipes
 
@@ -22,6 +25,7 @@ from ._runs import (
     heal,
     memory,
     new,
+    report,
     reproduce,
     sweep,
     train,
@@ -91,7 +95,7 @@ class Refine(OwnRecipe, recipes.RefineOptions):
     """Write a model with more basis functions and steps, and the same weights over depth."""
 
     def __call__(self) -> int:
-        return changed(recipes.run_refine(self.opened()), self.out, self.json)
+        return changed(recipes.run_refine(self.opened()), self.out, self.json, self.recipe)
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ class Compress(OwnRecipe, recipes.CompressOptions):
     """Write a smaller model: fewer basis functions or steps, without data or retraining."""
 
     def __call__(self) -> int:
-        return changed(recipes.run_compress(self.opened()), self.out, self.json)
+        return changed(recipes.run_compress(self.opened()), self.out, self.json, self.recipe)
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ class Heal(OwnRecipe, recipes.HealOptions):
     """Train a compressed model to do what the larger one does, without labels."""
 
     def __call__(self) -> int:
-        return heal(self.opened(), self.json)
+        return heal(self.opened(), self.json, self.recipe)
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,23 @@ class Sweep(OwnRecipe, recipes.SweepOptions):
 
     def __call__(self) -> int:
         return sweep(self.opened(), self.json)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write report.html of a sweep, a demonstration or a study again, and open it."""
+
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A run that was swept, or the folder of a sweep, a demonstration or a study."""
+
+    open: bool = False
+    """Open it in the browser."""
+
+    json: bool = False
+    """Print one JSON object on stdout, and nothing else there."""
+
+    def __call__(self) -> int:
+        return report(self.folder, self.open, self.json)
 
 
 @dataclass(frozen=True)
@@ -161,7 +182,7 @@ class Memory(OwnRecipe, recipes.MemoryOptions):
 COMMANDS: dict[str, Callable[..., Command]] = {
     kind.__name__.lower(): kind
     for kind in (
-        Demo, New, Train, Evaluate, Refine, Compress, Heal, Sweep, Export, Reproduce, Data,
-        Gradcheck, Memory,
+        Demo, New, Train, Evaluate, Refine, Compress, Heal, Sweep, Report, Export, Reproduce,
+        Data, Gradcheck, Memory,
     )
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_format
 import shutil
 import textwrap
+import webbrowser
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,7 +134,7 @@ def evaluate(options: EvaluateOptions, json: bool) -> int:
     return DONE
 
 
-def changed(comparison: Comparison, out: Path, json: bool) -> int:
+def changed(comparison: Comparison, out: Path, json: bool, recipe: str | None = None) -> int:
     """Tell how a model differs from the one it was made of."""
     if json:
         before, after = comparison.source.parameters, comparison.target.parameters
@@ -142,18 +143,19 @@ def changed(comparison: Comparison, out: Path, json: bool) -> int:
     from continua.recipes import knows_its_run
 
     print(comparison)
-    next_one = f" Next: continua evaluate {out}" if knows_its_run(out) else ""
+    again = "" if recipe is None else f" --recipe {recipe}"
+    next_one = f" Next: continua evaluate {out}{again}" if knows_its_run(out) else ""
     say(f"Written to {out}.{next_one}")
     return DONE
 
 
-def heal(options: HealOptions, json: bool) -> int:
+def heal(options: HealOptions, json: bool, recipe: str | None = None) -> int:
     """Train a smaller model by the larger one."""
     from continua.recipes import run_heal
 
     with progress() as watch:
         comparison = run_heal(options, watch)
-    return changed(comparison, options.out, json)
+    return changed(comparison, options.out, json, recipe)
 
 
 def sweep(options: SweepOptions, json: bool) -> int:
@@ -194,7 +196,21 @@ def sweep(options: SweepOptions, json: bool) -> int:
     for name, sentence in found.sentences.items():
         say(f"{name}: {sentence}")
     where = options.out or options.run / "sweep"
-    say(f"Table and figures are in {where}.")
+    say(f"Table, figures and report.html are in {where}: continua report {where} --open")
+    return DONE
+
+
+def report(folder: Path, show: bool, json: bool) -> int:
+    """Write report.html, and open it."""
+    from continua.recipes import write_report
+
+    file = write_report(folder)
+    if json:
+        print(json_format.dumps({"file": str(file)}))
+    else:
+        say(f"Written to {file}")
+    if show:
+        webbrowser.open(file.resolve().as_uri())
     return DONE
 
 

@@ -30,6 +30,7 @@ from ._own import OwnSetup, open_recipe
 from ._parse import nearest, parse_basis, parse_solver
 from ._point_setup import PointSetup
 from ._recipe import Recipe, find
+from ._report_page import Page, write_report
 from ._reproduce import DataOptions, ReproduceOptions, run_data, run_reproduce
 from ._run import Run
 from ._setup import Scale, Setup
@@ -87,6 +88,7 @@ __all__ = [
     "HealOptions",
     "ImageSetup",
     "MemoryOptions",
+    "Page",
     "NewOptions",
     "OwnSetup",
     "PointSetup",
@@ -113,4 +115,5 @@ __all__ = [
     "settings_of",
     "the_run",
     "write_figure",
+    "write_report",
 ]

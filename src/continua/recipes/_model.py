@@ -33,11 +33,11 @@ def open_model(folder: Path) -> tuple[nn.Module, Run | None]:
     best = None if (folder / "config.json").exists() else Checkpoints(folder).best()
     if best is not None:
         return plain(ct.load(best)), None  # a folder of continua.train.fit
-    model = plain(ct.load(folder))
     if not knows_its_run(folder):
-        return model, None
+        return plain(ct.load(folder)), None
     run = Run.from_config(folder, read_json(folder / ORIGIN), folder / ORIGIN)
-    return run.laid_out(model), run
+    run.setup.check_known()
+    return run.laid_out(plain(ct.load(folder))), run
 
 
 def knows_its_run(folder: Path) -> bool:

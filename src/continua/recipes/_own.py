@@ -149,6 +149,9 @@ class OwnSetup(Setup):
     recipe: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
 
+    def check_known(self) -> None:
+        called(self.recipe, self.settings)
+
     def dataset(self, folder: Path | None, progress: Download = None) -> Any:
         data = called(self.recipe, self.settings).data
         if isinstance(data, ct.data.Dataset):

@@ -235,6 +235,7 @@ class Run:
         best = Checkpoints(self.folder).best()
         if best is None:
             raise ct.FileError(f"{self.folder} has no checkpoint yet: train it first")
+        self.setup.check_known()
         return self.laid_out(plain(ct.load(best)))
 
     def laid_out(self, model: nn.Module) -> nn.Module:

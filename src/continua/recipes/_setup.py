@@ -47,6 +47,10 @@ class Setup(ABC):
         super().__init_subclass__()
         SETUPS[cls.__name__] = cls
 
+    def check_known(self) -> None:
+        """Raise if this process does not know what the run was made from."""
+        return None
+
     @abstractmethod
     def dataset(self, folder: Path | None, progress: Download = None) -> Dataset:
         """The data, read from a folder or from the user's cache."""

@@ -12,6 +12,7 @@ from continua.train import Progress, Watch, make_folder, silent, write_json, wri
 
 from ._parse import nearest
 from ._recipe import Recipe
+from ._report_page import write_report
 from ._run import Run, environment
 from ._setup import Scale
 
@@ -106,6 +107,7 @@ class Study(ABC):
         text = "\n\n".join([*head, *paragraphs]) + "\n"
         write_json(here.folder / "report.json", facts)
         write_whole(here.folder / "report.md", text.encode())
+        write_report(here.folder)
         return Report(here.folder, text, facts)
 
 

@@ -29,6 +29,7 @@ from continua.transform import blocks
 from ._grid import Grid
 from ._measure import Sweep, describe_trial, measure
 from ._output import csv_text, write_figure
+from ._report_page import REPORT, write_report
 from ._run import Run, environment
 
 FOLDER = "sweep"
@@ -132,6 +133,7 @@ def _written(
         watch(Progress("drawing", i + 1, len(figures)))
     facts = {
         "run": run.recipe,
+        "folder": str(run.folder),
         "scale": run.scale,
         "model": describe_trial(source),
         "part": sweep.part,
@@ -139,6 +141,7 @@ def _written(
         "timing": {"batch": sweep.batch, "statistic": "median"},
         "sentences": sentences,
         "environment": environment(),
+        "settings": run.setup.config(),
     }
     for name in FIGURES - figures.keys():
         (folder / name).unlink(missing_ok=True)  # of an earlier sweep, of which it would tell
@@ -146,7 +149,8 @@ def _written(
     lines = [f"# {run.recipe}, {run.scale}: {sweep.samples} samples of the {sweep.part} part", ""]
     lines += [f"- `{name}`: {sentence}" for name, sentence in sentences.items()]
     write_whole(folder / "summary.md", ("\n".join(lines) + "\n").encode())
-    files = ("trials.csv", "sweep.json", "summary.md", *figures)
+    write_report(folder)
+    files = ("trials.csv", "sweep.json", "summary.md", REPORT, *figures)
     return replace(sweep, sentences=sentences, files=tuple(files))
 
 

@@ -49,7 +49,6 @@ class Samples(Task):
     def __init__(self, train: Any, validation: Any = None, test: Any = None):
         given = {"train": train, "validation": validation, "test": test}
         self.parts = {name: _opened(part, name) for name, part in given.items() if part is not None}
-        self._cut()
         first = self._samples("train", [0])
         self.names: list[str] | None = None
         if isinstance(first, Mapping):
@@ -68,16 +67,22 @@ class Samples(Task):
         self.classes = not (targets.is_floating_point() or targets.is_complex())
         self.measure = "accuracy" if self.classes else "error"
         self.higher = self.classes
+        self._cut()
 
     def _cut(self) -> None:
         """Take parts that are not given from the training part."""
         data, collate = self.parts["train"]
+        missing = [name for name in ("validation", "test") if name not in self.parts]
+        if len(data) <= len(missing):
+            raise ArgumentError(
+                f"the training part has {len(data)} samples, too few to take the "
+                f"{' and '.join(missing)} part from; give those too"
+            )
         order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0)).tolist()
         size = max(int(HELD_OUT * len(data)), 1)
-        for name in ("validation", "test"):
-            if name not in self.parts:
-                taken, order = order[:size], order[size:]
-                self.parts[name] = (Subset(data, taken), collate)
+        for name in missing:
+            taken, order = order[:size], order[size:]
+            self.parts[name] = (Subset(data, taken), collate)
         if len(order) < len(data):
             self.parts["train"] = (Subset(data, sorted(order)), collate)
 
