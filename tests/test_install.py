@@ -22,6 +22,7 @@ place = Path(sys.argv[1])
 assert place in Path(ct.__file__).parents, ct.__file__
 assert metadata.version("continua-torch") == ct.__version__
 assert (Path(ct.__file__).parent / "py.typed").exists()
+assert (Path(ct.__file__).parent / "recipes" / "_page" / "uPlot.iife.min.js").exists()
 block = ct.ODEBlock(torch.nn.Linear(2, 2), ct.PiecewiseConstant(4), ct.Euler(steps=4))
 print(ct.compress(block, ct.PiecewiseConstant(2))(torch.ones(1, 2)).shape)
 """

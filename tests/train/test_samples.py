@@ -1,6 +1,7 @@
 """Data that can be indexed, trackers, and the time left."""
 
 import io
+import sys
 
 import pytest
 import torch
@@ -81,6 +82,7 @@ class Stream(IterableDataset):
         ({"train": [("text", 1)]}, "made of tensors"),
         ({"train": [(object(), 1)]}, "with_format"),
         ({"train": []}, "empty"),
+        ({"train": [(X[0], Y[0])]}, "too few to take the validation and test part"),
         ({"trian": [1]}, "not trian"),
         ([1], "not list"),
     ],
@@ -159,8 +161,6 @@ def test_a_terminal_sees_a_line(monkeypatch):
     bar = TextBar(every=0.0)
     for done in (0, 1, 2):
         bar(Progress("training", done, 2, "loss 0.5", left=90.0))
-    import sys
-
     shown = sys.stderr.getvalue()
     assert shown.count("\n") == 1
     assert "1/2, loss 0.5, 90 s left" in shown

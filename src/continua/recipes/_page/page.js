@@ -33,7 +33,14 @@
     const options = {
       width: place.clientWidth || 460,
       height: 320,
-      scales: { x: { time: false, distr: log ? 3 : 1 } },
+      scales: {
+        x: {
+          time: false,
+          distr: log ? 3 : 1,
+          range: (u, a, b) => (log ? [a / 1.3, b * 1.3] : [Math.max(a - 0.1 * (b - a), 0), b + 0.1 * (b - a) + 1e-3]),
+        },
+        y: { range: (u, a, b) => [a - 0.06 * (b - a) - 0.5, b + 0.06 * (b - a) + 0.5] },
+      },
       axes: [{ label: label }, { label: front.measure }],
       cursor: { drag: { x: false, y: false }, points: { show: false } },
       series: [{ label: label }].concat(
@@ -110,7 +117,7 @@
         loss(small).toFixed(2) + " points.";
       byId("take-command").textContent = "";
     }
-    for (const u of charts) u.redraw();
+    for (const u of charts) u.redraw(false);
   }
 
   const steps = new Set(points.map((p) => p.parameters)).size - 1;
