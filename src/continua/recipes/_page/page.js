@@ -6,7 +6,9 @@
   const points = front.points;
   const source = points[0];
   const colours = ["#4053d3", "#ddb310", "#b51d14", "#00beff", "#fb49b0", "#00b25d", "#888888"];
-  const series = [...new Set(points.map((p) => p.series))];
+  // The trained model last, so that it lies on top.
+  const series = [...new Set(points.slice(1).map((p) => p.series)), source.series];
+  const colour = (i) => (i === series.length - 1 ? "#111" : colours[i % colours.length]);
   const byId = (id) => document.getElementById(id);
   const count = (n) => Math.round(n).toLocaleString("en-US");
   const percent = (v) => (100 * v).toFixed(2) + " %";
@@ -23,6 +25,9 @@
   function chart(id, key, label, log) {
     const shown = points.filter((p) => p[key] != null).sort((a, b) => a[key] - b[key]);
     if (!shown.length) return;
+    // Sizes that stand far enough apart to be read.
+    const ticks = [];
+    for (const p of shown) if (!ticks.length || p[key] > 1.5 * ticks.at(-1)) ticks.push(p[key]);
     const data = [shown.map((p) => p[key])];
     for (const s of series) data.push(shown.map((p) => (p.series === s ? 100 * p.accuracy : null)));
     const place = byId(id);
@@ -41,14 +46,15 @@
         },
         y: { range: (u, a, b) => [a - 0.06 * (b - a) - 0.5, b + 0.06 * (b - a) + 0.5] },
       },
-      axes: [{ label: label }, { label: front.measure }],
+      axes: [log ? { label: label, splits: () => ticks, values: () => ticks.map(count) } : { label: label }, { label: front.measure }],
       cursor: { drag: { x: false, y: false }, points: { show: false } },
       series: [{ label: label }].concat(
         series.map((s, i) => ({
           label: s,
-          stroke: colours[i % colours.length],
+          stroke: colour(i),
+          fill: colour(i),
           paths: () => null,
-          points: { show: true, size: 9, fill: colours[i % colours.length] },
+          points: { show: true, size: i === series.length - 1 ? 12 : 9, fill: colour(i) },
         }))
       ),
       legend: { live: false },
