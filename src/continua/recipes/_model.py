@@ -47,7 +47,7 @@ def knows_its_run(folder: Path) -> bool:
 
 def check_free(folder: Path, force: bool) -> None:
     """Refuse to write over a model, unless that is wanted."""
-    if (folder / "config.json").exists() and not force:
+    if not force and _is_model(folder / "config.json"):
         raise ct.FileError(f"{folder} holds a model; --force overwrites it")
 
 
@@ -55,7 +55,7 @@ def save_model(
     model: nn.Module, folder: Path, run: Run | None, force: bool = False, **how: Any
 ) -> None:
     """Save a model, and beside it where it comes from and how it was made."""
-    check_free(folder, force or not _is_model(folder / "config.json"))
+    check_free(folder, force)
     if (folder / RUN).exists():
         raise ct.FileError(f"{folder} is a run folder; choose another for the model")
     make_folder(folder)
