@@ -1,5 +1,6 @@
 """Mistakes that newcomers make, and what they are told."""
 
+import io
 import subprocess
 import sys
 
@@ -8,6 +9,8 @@ import torch
 from torch import nn
 
 import continua as ct
+import continua_command
+from continua.cli._words import say
 from nets import make_pair
 
 X = torch.ones(2, 3)
@@ -116,3 +119,35 @@ def test_importing_continua_takes_little_more_than_torch():
         "import torch, safetensors.torch"
     )
     assert len({name for name in ours if not name.startswith("continua")}) <= 8
+
+
+# -- the terminal ------------------------------------------------------------------------------
+
+
+def test_the_quick_help_is_that_of_the_commands():
+    commands = pytest.importorskip("continua.cli._commands").COMMANDS
+    said = {name: command.__doc__ for name, command in commands.items()}
+    assert said == continua_command.COMMANDS
+    assert list(continua_command.COMMANDS) == list(said)
+
+
+@pytest.mark.parametrize("columns", [30, 40, 80, 200])
+def test_help_wraps_at_words(columns):
+    text = continua_command.usage(columns)
+    assert max(map(len, text.splitlines())) <= columns
+    words = " ".join(continua_command.COMMANDS.values()).split()
+    assert set(words) <= set(text.split())
+
+
+def test_sentences_wrap_at_words_on_a_terminal(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "40")
+    sentence = "there is no recipe 'digits'; did you mean 'stateful/digits'? " * 2
+    for out, lines in ((Terminal(), 4), (io.StringIO(), 1)):
+        say(sentence.strip(), out)
+        assert out.getvalue().split() == sentence.split()
+        assert out.getvalue().count("\n") == lines
+        assert lines == 1 or max(map(len, out.getvalue().splitlines())) <= 40
