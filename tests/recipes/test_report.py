@@ -46,6 +46,13 @@ def test_a_sweep_writes_a_page(swept, trained):
         assert str(made.out) == "OUT"
 
 
+def test_sample_predictions(swept):
+    rows = json.loads((swept / "sweep.json").read_text())["predictions"]
+    assert len(rows) == 12
+    assert list(rows[0])[:3] == ["sample", "true", "PiecewiseConstant(4)"]
+    assert "The first samples" in (swept / "report.html").read_text()
+
+
 def test_the_page_is_alone(swept):
     text = (swept / "report.html").read_text()
     assert "default-src 'none'" in text

@@ -37,6 +37,7 @@ class Page:
             accuracy (a share), milliseconds or None, and the command that makes it.
         latency: what milliseconds are the time of.
         text: in Markdown.
+        predictions: of the first samples: a name and a value per column.
         figures: PNG files and what each shows.
         facts: settings and environment, by heading.
     """
@@ -46,6 +47,7 @@ class Page:
     points: Sequence[Mapping[str, Any]] = ()
     latency: str = "ms"
     text: str = ""
+    predictions: Sequence[Mapping[str, Any]] = ()
     figures: Mapping[Path, str] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -107,6 +109,7 @@ def _sweep(folder: Path) -> Page:
         f"retraining. Choose a size here, and measure it on the test part once.",
         points=points,
         latency=f"ms, {timing['statistic']} of a batch of {timing['batch']}",
+        predictions=facts.get("predictions", ()),
         figures={folder / name: text for name, text in facts["sentences"].items()},
         facts={"Environment": facts["environment"], "Settings": facts.get("settings", {})},
     )
@@ -177,10 +180,13 @@ def as_html(page: Page) -> str:
             coded = base64.b64encode(file.read_bytes()).decode()
             shown = f'<img alt="{html.escape(file.stem)}" src="data:image/png;base64,{coded}">'
             body.append(f"<figure>{shown}<figcaption>{html.escape(caption)}</figcaption></figure>")
+    if page.predictions:
+        rows = [list(row.values()) for row in page.predictions]
+        body.append(f"<h2>The first samples</h2>{_table(list(page.predictions[0]), rows)}")
     for heading, facts in page.facts.items():
         if facts:
-            rows = [(str(k), json.dumps(v) if isinstance(v, dict) else v) for k, v in facts.items()]
-            body.append(f"<h2>{html.escape(heading)}</h2>{_table(('', ''), rows)}")
+            pairs = [(k, json.dumps(v) if isinstance(v, dict) else v) for k, v in facts.items()]
+            body.append(f"<h2>{html.escape(heading)}</h2>{_table(('', ''), pairs)}")
     # "</script>" in a name must not end the script.
     written = json.dumps(data).replace("<", "\\u003c")
     return (

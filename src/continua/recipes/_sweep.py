@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 import continua as ct
@@ -18,6 +19,7 @@ from continua.train import (
     Classification,
     PartName,
     Progress,
+    Task,
     Watch,
     make_folder,
     silent,
@@ -33,6 +35,8 @@ from ._report_page import REPORT, write_report
 from ._run import Run, environment
 
 FOLDER = "sweep"
+#: whose predictions the report shows
+SAMPLES = 12
 FIGURES = {
     "accuracy.png", "steps.png", "latency.png", "weights.png", "state.png", "attention.png",
 }  # fmt: skip
@@ -83,7 +87,8 @@ def run_sweep(
         channels_last=run.setup.channels_last, watch=watch,
     )  # fmt: skip
     make_folder(place)
-    return _written(sweep, models, place, run, dataset, watch)
+    predictions = _predictions(sweep, models, task, part)
+    return _written(sweep, models, place, run, dataset, predictions, watch)
 
 
 def _has_blocks(model: nn.Module) -> bool:
@@ -101,6 +106,7 @@ def _written(
     folder: Path,
     run: Run,
     dataset: Any,
+    predictions: list[dict[str, Any]],
     watch: Watch,
 ) -> Sweep:
     source, trials = sweep.source, sweep.trials
@@ -140,6 +146,7 @@ def _written(
         "samples": sweep.samples,
         "timing": {"batch": sweep.batch, "statistic": "median"},
         "sentences": sentences,
+        "predictions": predictions,
         "environment": environment(),
         "settings": run.setup.config(),
     }
@@ -152,6 +159,33 @@ def _written(
     write_report(folder)
     files = ("trials.csv", "sweep.json", "summary.md", REPORT, *figures)
     return replace(sweep, sentences=sentences, files=tuple(files))
+
+
+@torch.inference_mode()
+def _predictions(
+    sweep: Sweep, models: dict[Trial, nn.Module], task: Task, part: PartName
+) -> list[dict[str, Any]]:
+    """What the trained model, and those of its own solver and family, say of the first samples."""
+    source = sweep.source
+    shown = [source, *(t for t in sweep.trials if _same_but_size(t, source))]
+    batch = task.batch(part, torch.arange(min(SAMPLES, task.size(part))), None)
+    given, targets = task.inputs(batch), batch[-1]
+    if targets.dim() != 1:
+        return []
+    rows: list[dict[str, Any]] = [{"sample": i, "true": int(t)} for i, t in enumerate(targets)]
+    for trial in shown:
+        out = models[trial](**given) if isinstance(given, dict) else models[trial](given)
+        scores = getattr(out, "logits", out)
+        two = scores.shape[-1] == 1  # one logit, of class 1
+        found = (scores.flatten() > 0).long() if two else scores.argmax(-1)
+        for row, said in zip(rows, found.tolist(), strict=True):
+            row[f"{trial.basis}({trial.size})"] = said
+    return rows
+
+
+def _same_but_size(trial: Trial, source: Trial) -> bool:
+    own = (source.basis, source.scheme, source.steps, "project")
+    return (trial.basis, trial.scheme, trial.steps, trial.method) == own
 
 
 def _table(trials: Sequence[Trial]) -> str:
