@@ -115,7 +115,10 @@ def test_a_model_without_a_run_does_not_keep_the_origin_of_another(trained, caps
     run(capsys, "export", trained, out)
     shutil.copytree(out, alone)
     (alone / "origin.json").unlink()
-    assert run(capsys, "compress", alone, out)[0] == 0
+    code, _, err = run(capsys, "compress", alone, out)
+    assert code == 2
+    assert "--force overwrites it" in err
+    assert run(capsys, "compress", alone, out, "--force")[0] == 0
     code, _, err = run(capsys, "evaluate", out)
     assert code == 2
     assert "which data" in err
@@ -210,7 +213,10 @@ def test_a_run_as_onnx(trained, capsys, tmp_path):
     torch.testing.assert_close(torch.as_tensor(y), expected, rtol=1e-4, atol=1e-4)
     assert run(capsys, "export", trained, tmp_path / "alone")[0] == 0
     (tmp_path / "alone" / "origin.json").unlink()
-    code, _, err = run(capsys, "export", tmp_path / "alone", file)
+    code, _, err = run(capsys, "export", trained, file)
+    assert code == 2
+    assert "--force overwrites it" in err
+    code, _, err = run(capsys, "export", tmp_path / "alone", file, "--force")
     assert code == 2
     assert "--shape 3 32 32" in err
     code, out, _ = run(
@@ -226,7 +232,7 @@ def test_a_run_as_onnx(trained, capsys, tmp_path):
 
 @pytest.mark.parametrize("option", ["--samples", "--batch"])
 def test_a_sweep_of_a_negative_number_of_samples(option, trained, capsys):
-    code, _, err = run(capsys, "sweep", trained, option, "-2")
+    code, _, err = run(capsys, "sweep", trained, option, "-2", "--force")
     assert code == 2
     assert "at least 1, not -2" in err
 

@@ -39,7 +39,7 @@ from continua.gradient import (
 from continua.solve import RK4, Solution, Solver, Span, Stage, Stats, sides
 
 from ._dynamics import BlockDynamics, Call
-from ._layout import by_rows, described, shared
+from ._layout import by_rows, described, html, shared
 from ._plan import Plan, Stretch
 
 Ends = tuple[float | Tensor, float | Tensor]
@@ -59,7 +59,8 @@ class ODEBlock(nn.Module):
     every moment. Threads may share a block, and solves may nest.
 
     Args:
-        field: any `nn.Module` that maps z to dz/ds, or a `Field`. It is copied.
+        field: any `nn.Module` that maps z to dz/ds, or a `Field`. It is copied. A function of z,
+            or of s and z, works too.
         basis: how the weights may vary with depth: one basis, or a mapping from name patterns to
             bases, of which the first match wins. `Constant()` by default.
         solver: how the trajectory is computed. `RK4(steps=8)` by default.
@@ -90,7 +91,7 @@ class ODEBlock(nn.Module):
 
     def __init__(
         self,
-        field: nn.Module,
+        field: nn.Module | Callable[..., Any],
         basis: BasisChoice | None = None,
         solver: Solver | None = None,
         gradient: Gradient | None = None,
@@ -278,6 +279,9 @@ class ODEBlock(nn.Module):
     def extra_repr(self) -> str:
         """What stands in the first lines of the repr."""
         return "\n".join(described(self))
+
+    def _repr_html_(self) -> str:
+        return html(self)
 
     # -- what the verbs use --------------------------------------------------------------------
 

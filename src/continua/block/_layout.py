@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from continua._tables import html_table
 from continua.basis import Basis
 from continua.field import tensor
 from continua.gradient import Backprop
@@ -39,6 +41,18 @@ def shared(bases: Mapping[str, Basis]) -> Basis | dict[str, Basis]:
     """The one basis of all tensors; where there are several or none, the basis by name."""
     different = set(bases.values())
     return different.pop() if len(different) == 1 else dict(bases)
+
+
+def html(block: ODEBlock) -> str:
+    """A block for a notebook."""
+    lines = [part for line in described(block) for part in _parts(line)]
+    rows = [tuple(line.split("=", 1)) for line in lines]
+    return html_table([("ODEBlock", type(block.field).__name__), *rows])
+
+
+def _parts(line: str) -> list[str]:
+    """A line of the repr, cut before each name."""
+    return re.split(r", (?=(?:span|state)=)", line)
 
 
 def described(block: ODEBlock) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from continua._errors import ContinuaError, FileError
+from continua._errors import FileError, MissingPackageError
 
 from ._files import VARIABLE, Remote, most_unpacked
 
@@ -30,9 +30,9 @@ def fetch(remote: Remote, target: Path, progress: Progress | None = None) -> Non
     try:
         import pooch
     except ImportError as error:
-        raise ContinuaError(
-            "downloads need pooch, which is not installed; "
-            "install with `pip install 'continua[recipes]'`, or name a folder that has the files"
+        raise MissingPackageError(
+            "downloads need pooch, which is not installed",
+            otherwise="name a folder that has the files",
         ) from error
     bar = _Bar(target.name, remote.bytes, progress) if progress else False
     instead = f"to do without, put the files in a folder and name it, or set {VARIABLE} to it"

@@ -88,7 +88,7 @@ def export(
             raise ArgumentError(f"the inputs are tensors, not {type(x).__name__}")
     free = _free(dynamic, given)
     if check:
-        import_extra("onnxruntime", "to compare the file, export runs it in onnxruntime; ")
+        import_extra("onnxruntime", "to compare the file, export runs it in onnxruntime")
     ready = _called(ready, len(inputs), tuple(named), type(model).__name__)
     examples = tuple(_enough(x, dims) for x, dims in zip(given, free, strict=True))
     expected = _outputs(ready, examples)  # the model's errors are clearer than a tracer's

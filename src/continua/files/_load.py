@@ -16,15 +16,13 @@ from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
 from continua._errors import ContinuaError, FileError
-from continua.basis import Basis
-from continua.field import listed, tensor
-from continua.gradient import Gradient
-from continua.solve import Solver
-from continua.transform import Choice, Recipe, blocks_if_any, set_recipe
+from continua.field import listed
+from continua.transform import Choice, Recipe, set_recipe
 
+from ._blocks import match_blocks
 from ._disk import check_sum, entry, read_bytes, read_json
 from ._elastic import at_size, elastic_from_config
-from ._factory import FACTORIES, MOST_STEPS, Factory, decode, decoded_value, describe, find_factory
+from ._factory import FACTORIES, MOST_STEPS, Factory, decode, describe, find_factory
 from ._save import CONFIG, FORMAT, WEIGHTS, unique_tensors
 
 #: what a model may have been cast to
@@ -226,7 +224,7 @@ def _made(
         )
     try:
         with torch.device(device):
-            _match_blocks(model, entry(config, "blocks", dict, path), path)
+            match_blocks(model, entry(config, "blocks", dict, path), path)
     except FileError:
         raise
     except (ContinuaError, RuntimeError) as error:  # or there is not enough memory
@@ -255,27 +253,3 @@ def _bounded(tensors: int, total: int) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> None:
-    """Give the blocks of a fresh model the bases and solvers that the file names."""
-    found = blocks_if_any(model)
-    if found.keys() != configs.keys():
-        raise FileError(
-            f"{path} describes the blocks {listed(configs)}, but its factory makes {listed(found)}"
-        )
-    for name, block in found.items():
-        where = f"{path}, block {name!r}"
-        told = entry(configs, name, dict, path)
-        bases = {
-            key: decoded_value(Basis, config)
-            for key, config in entry(told, "bases", dict, where).items()
-        }
-        span = tuple(entry(told, "span", list, where))
-        if bases.keys() != block.expansion.bases.keys() or span != block.span:
-            raise FileError(f"{where}: tensors or span differ from what the factory makes")
-        old = {key: tensor(block.field, key) for key in bases}
-        # Not zeros: memory that is not written to is not taken.
-        stacks = {k: (b, old[k].new_empty(b.size, *old[k].shape[1:])) for k, b in bases.items()}
-        block.rebase(stacks, decoded_value(Solver, entry(told, "solver", dict, where)))
-        block.gradient = decoded_value(Gradient, entry(told, "gradient", dict, where))

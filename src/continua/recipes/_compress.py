@@ -17,12 +17,12 @@ from continua.train import half_bases
 
 from ._commands import check_apart, model_of_run, moved
 from ._grid import Method
-from ._model import TrustOptions, open_model, save_model
+from ._model import TrustOptions, check_free, open_model, save_model
 from ._parse import parse_basis, parse_solver
 from ._run import Run
 
 #: options that do not say how a model was made
-APART = ("model", "out", "budget", "samples", "data", "trust")
+APART = ("model", "out", "budget", "samples", "data", "trust", "force")
 BATCH = 64
 
 
@@ -60,10 +60,14 @@ class CompressOptions(TrustOptions):
     data: Path | None = None
     """For a budget, the folder with the data, if it is not where the run found it."""
 
+    force: bool = False
+    """Overwrite a model that is there."""
+
 
 def run_compress(options: CompressOptions) -> Comparison:
     """Write a smaller model."""
     check_apart(options.model, options.out)
+    check_free(options.out, options.force)
     if options.budget is not None:
         return _within_budget(options, options.budget)
     model, run = open_model(options.model, options.trust)
@@ -89,7 +93,7 @@ def run_compress(options: CompressOptions) -> Comparison:
         per_block=halves,
     )
     how = {k: v for k, v in dataclasses.asdict(options).items() if k not in APART}
-    save_model(small, options.out, run, verb="compress", **how)
+    save_model(small, options.out, run, options.force, verb="compress", **how)
     return ct.compare(model, small)
 
 
@@ -102,7 +106,7 @@ def _within_budget(options: CompressOptions, budget: float) -> Comparison:
     inputs = training_inputs(run, options.samples, BATCH)
     small = ct.compress(model, budget=budget, method=options.method, calibrate=inputs)
     how = {key: getattr(options, key) for key in ("budget", "method", "samples")}
-    save_model(small, options.out, run, verb="compress", **how)
+    save_model(small, options.out, run, options.force, verb="compress", **how)
     return ct.compare(model, small, inputs[0])
 
 
@@ -113,4 +117,4 @@ def training_inputs(run: Run, samples: int, batch_size: int) -> list[Tensor]:
             raise ct.ArgumentError(f"{name} is at least 1, not {value}")
     _, task = run.load()
     rows = torch.split(torch.arange(min(samples, task.size("train"))), batch_size)
-    return [task.batch("train", some, None)[0] for some in rows]
+    return [task.inputs(task.batch("train", some, None)) for some in rows]

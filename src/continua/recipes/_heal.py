@@ -13,10 +13,10 @@ import continua as ct
 from continua.measure import Comparison
 from continua.train import Progress, Watch, silent
 
-from ._commands import check_apart, model_of_run, moved, using
+from ._commands import check_apart, model_of_run, moved
 from ._compress import training_inputs
-from ._device import find_device
-from ._model import TrustOptions, open_model, save_model
+from ._device import find_device, using
+from ._model import TrustOptions, check_free, open_model, save_model
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,15 @@ class HealOptions(TrustOptions):
     threads: int | None = None
     """Processor threads; all by default."""
 
+    force: bool = False
+    """Overwrite a model that is there."""
+
 
 def run_heal(options: HealOptions, watch: Watch = silent) -> Comparison:
     """Write a healed model."""
     device = find_device(options.device)
     check_apart(options.model, options.out)
+    check_free(options.out, options.force)
     small, origin = model_of_run(options.model, options.trust)
     teacher, _ = open_model(options.teacher, options.trust)
     run = moved(origin, options.data)
@@ -71,5 +75,5 @@ def run_heal(options: HealOptions, watch: Watch = silent) -> Comparison:
         )
     how = dataclasses.asdict(options)
     kept = {key: how[key] for key in ("steps", "samples", "batch_size")}
-    save_model(healed.cpu(), options.out, run, verb="heal", **kept)
+    save_model(healed.cpu(), options.out, run, options.force, verb="heal", **kept)
     return ct.compare(teacher.cpu(), healed.cpu(), inputs[0])

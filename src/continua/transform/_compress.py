@@ -116,6 +116,16 @@ def compress(
     refuse_elastic(model)
     _check_method(method, weight, calibrate)
     names = _names(blocks(model))
+    if all(
+        given is None
+        for given in (basis, steps, solver, state_basis, per_block, calibrate, budget, within)
+    ):
+        block = next(iter(blocks(model).values()))
+        raise ArgumentError(
+            "compress needs a choice: a smaller basis, fewer steps, or both, as in "
+            f"compress(model, basis={_half(block)}, steps=4); the first block has "
+            f"{block.basis!r} and {block.solver!r}"
+        )
     for_all = {"basis": basis, "state_basis": state_basis, "steps": steps, "solver": solver}
     chosen = _choices(names, for_all, per_block)
     searched = _check_search(budget, within, evaluate, for_all | {"per_block": per_block})
@@ -199,6 +209,11 @@ def _check_search(budget: Any, within: Any, evaluate: Any, given: Mapping[str, A
     if budget is not None:
         checked_budget(budget)
     return name
+
+
+def _half(block: ODEBlock) -> Basis:
+    """Half of the first basis of a block, for an example."""
+    return next((basis.halved() for basis in block.expansion.weights.values()), Constant())
 
 
 def _targets(
