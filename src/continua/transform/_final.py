@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,28 +18,52 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 LINEAR = (nn.Linear, *CONVOLUTIONS)
 
 
-class FinalMap:
-    """The last linear or convolutional map that a block's field calls.
+class Seen(NamedTuple):
+    """One evaluation of a field.
 
-    The field must be that map's output plus whatever else, so that a change of the map changes
-    the field by as much; this is tried out.
+    Attributes:
+        x: what the final map is given.
+        v: what the layer norm behind it is given; None without one.
+        gain: the weight of that norm at this depth; None without one.
+    """
+
+    x: Tensor
+    v: Tensor | None
+    gain: Tensor | None
+
+
+class FinalMap:
+    r"""The last linear or convolutional map that a block's field calls.
+
+    The field is that map's output plus whatever else, so that a change of the map changes the
+    field by as much. Or it ends in a layer norm of such a sum, as layers with the norm behind the
+    skip connection do. Which of both is tried out.
 
     Args:
         block: whose field is looked at, in evaluation mode.
         name: of the block, for messages.
         args: what the block is called with.
         kwargs: the same, by name.
+        final: a pattern of the map's name; None takes the last one that is called.
 
     Attributes:
         weight: the name of its weight in the field.
         bias: the name of its bias, None if it has none that goes with the weight.
         groups: how many maps it has side by side.
+        norm: whether a layer norm stands behind it.
     """
 
-    def __init__(self, block: ODEBlock, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]):
+    def __init__(
+        self,
+        block: ODEBlock,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        final: str | None = None,
+    ):
         self._block = block
         where = f"the field of block {name!r}" if name else "the field"
-        self._path, self._map = self._last(where, args, kwargs)
+        self._path, self._map, self._norm = self._last(where, args, kwargs, final)
         self.weight = f"{self._path}.weight" if self._path else "weight"
         bases = block.expansion.weights
         if self.weight not in bases:
@@ -49,11 +74,15 @@ class FinalMap:
         bias = self.weight.removesuffix("weight") + "bias"
         self.bias = bias if bases.get(bias) == bases[self.weight] else None
         self.groups = getattr(self._map, "groups", 1)
+        self.norm = False
         self._probe(where, args, kwargs)
 
-    def _last(self, where: str, args: Any, kwargs: Any) -> tuple[str, nn.Module]:
-        """The last such module in the order of calls, each called once per evaluation."""
-        names = {m: name for name, m in self._block.field.named_modules() if isinstance(m, LINEAR)}
+    def _last(
+        self, where: str, args: Any, kwargs: Any, final: str | None
+    ) -> tuple[str, nn.Module, nn.Module | None]:
+        """The last such module in the order of calls, and the layer norm called after it."""
+        kinds = (*LINEAR, nn.LayerNorm)
+        names = {m: name for name, m in self._block.field.named_modules() if isinstance(m, kinds)}
         called: list[str] = []
         handles = [
             m.register_forward_pre_hook(lambda _m, _a, name=name: called.append(name))
@@ -64,49 +93,101 @@ class FinalMap:
         finally:
             for handle in handles:
                 handle.remove()
-        if not called or called.count(called[-1]) > 1:
+        find = self._block.field.get_submodule
+        maps = [name for name in called if not isinstance(find(name), nn.LayerNorm)]
+        if final is not None:
+            maps = [name for name in maps if fnmatchcase(name, final)]
+        if not maps or maps.count(maps[-1]) > 1:
+            which = "at its end" if final is None else f"of the name final={final!r}"
             raise ModuleError(
-                f"{where} calls no linear or convolutional map exactly once at its end, which "
+                f"{where} calls no linear or convolutional map exactly once {which}, which "
                 "method='fit' needs; compress with method='project'"
             )
-        return called[-1], self._block.field.get_submodule(called[-1])
+        norm = find(called[-1]) if called[-1] not in maps else None
+        return maps[-1], find(maps[-1]), norm if isinstance(norm, nn.LayerNorm) else None
 
     def _probe(self, where: str, args: Any, kwargs: Any) -> None:
-        """Refuse a field that is not the map's output plus whatever else."""
+        """Find out what becomes of the map's output; refuse what cannot be fitted."""
         start, end = self._block.span
-        added: list[Tensor] = []
+        plain, given = self._shifted(None, args, kwargs)
+        noise = _noise(plain) * (1 + plain.std())
+        moved, given_moved = self._shifted(self._map, args, kwargs, noise)
+        if _near(moved - plain, noise * (end - start)):
+            return
+        if given and _near(given_moved[0] - given[0], noise):
+            behind, _ = self._shifted(self._norm, args, kwargs, noise)
+            if _near(behind - plain, noise * (end - start)):
+                self.norm = True
+                return
+        raise ModuleError(
+            f"the output of {self._path!r}, the linear map of {where} to fit, is changed by "
+            "other layers before the field ends (an activation, a gain, or a norm other than one "
+            "layer norm at the end), so method='fit' cannot reach it; name another map with "
+            "final=, or compress with method='project' and calibrate="
+        )
 
-        def add(_m: nn.Module, _a: Any, out: Tensor) -> Tensor:
-            generator = torch.Generator().manual_seed(0)
-            noise = torch.randn(out.shape, generator=generator).to(out)
-            added.append(noise * out.std() + noise)
-            return out + added[0]
-
-        plain = self._block.solve(*args, solver=Euler(steps=1), **kwargs).final
-        handle = self._map.register_forward_hook(add)
-        try:
-            shifted = self._block.solve(*args, solver=Euler(steps=1), **kwargs).final
-        finally:
-            handle.remove()
-        expected = added[0] * (end - start)
-        if plain.shape != expected.shape or not torch.allclose(
-            shifted - plain, expected, rtol=1e-2, atol=1e-2 * float(expected.abs().max())
-        ):
-            raise ModuleError(
-                f"the output of {self._path!r}, the last linear map of {where}, is changed by "
-                "other layers before the field ends (a norm, an activation or a gain), so "
-                "method='fit' cannot reach it; compress with method='project' and calibrate="
+    def _shifted(
+        self, module: nn.Module | None, args: Any, kwargs: Any, noise: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """A step with noise added to a module's output, and what the norm at the end is given."""
+        given: list[Tensor] = []
+        handles = []
+        if module is not None:
+            handles.append(module.register_forward_hook(lambda _m, _a, out: _added(out, noise)))
+        if self._norm is not None:
+            handles.append(
+                self._norm.register_forward_pre_hook(lambda _m, args: given.append(args[0]))
             )
+        try:
+            return self._block.solve(*args, solver=Euler(steps=1), **kwargs).final, given
+        finally:
+            for handle in handles:
+                handle.remove()
 
     @contextmanager
-    def inputs(self) -> Iterator[list[Tensor]]:
-        """What the map is given at each evaluation, in order."""
-        found: list[Tensor] = []
-        handle = self._map.register_forward_pre_hook(lambda _, args: found.append(args[0]))
+    def evaluations(self) -> Iterator[list[Seen]]:
+        """What the map and the norm behind it are given at each evaluation, in order."""
+        inputs: list[Tensor] = []
+        found: list[Seen] = []
+
+        def end(m: nn.Module, args: tuple[Any, ...]) -> None:
+            found.append(Seen(inputs[-1], args[0], m.weight))
+
+        def only(_m: nn.Module, args: tuple[Any, ...]) -> None:
+            inputs.append(args[0]) if self.norm else found.append(Seen(args[0], None, None))
+
+        handles = [self._map.register_forward_pre_hook(only)]
+        if self.norm and self._norm is not None:
+            handles.append(self._norm.register_forward_pre_hook(end))
         try:
             yield found
         finally:
-            handle.remove()
+            for handle in handles:
+                handle.remove()
+
+    def pairs(self, seen: Seen, gap: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Features `[g, N, d]` and targets `[g, N, o]` for a change of the field at an evaluation.
+
+        Behind the map may be a layer norm, whose output is to change by the gap. Its input v is
+        then to become the nearest one that has this output: for :math:`y = (v - m)/\sigma` and the
+        wanted :math:`Y`, the point :math:`m + \langle v - m, Y\rangle Y / \langle Y, Y\rangle`.
+        An error there counts :math:`1/\sigma` times at the output.
+
+        Args:
+            seen: the evaluation.
+            gap: what the field lacks there.
+        """
+        x = self.features(seen.x)
+        if seen.v is None:
+            return x, self.targets(gap)
+        v = seen.v - seen.v.mean(-1, keepdim=True)
+        scale = v.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-12)  # [..., 1]
+        gain = 1.0 if seen.gain is None else seen.gain
+        y = v / scale + gap / gain
+        y = y - y.mean(-1, keepdim=True)
+        along = (v * y).sum(-1, keepdim=True) / y.square().sum(-1, keepdim=True).clamp(min=1e-12)
+        rows = self.targets(scale.expand_as(v))[..., :1]
+        return x / rows, self.targets(along * y - v) / rows
 
     def features(self, x: Tensor) -> Tensor:
         """What each output is a linear combination of, `[g, N, d]`."""
@@ -135,6 +216,20 @@ class FinalMap:
         if self.bias is not None:
             found = found[..., :-1]
         return found.reshape(like.shape), bias
+
+
+def _noise(like: Tensor) -> Tensor:
+    """Random numbers of mean 0 and deviation 1, always the same."""
+    return torch.randn(like.shape, generator=torch.Generator().manual_seed(0)).to(like)
+
+
+def _added(out: Tensor, noise: Tensor) -> Tensor:
+    return out + noise if out.shape == noise.shape else torch.full_like(out, torch.nan)
+
+
+def _near(found: Tensor, expected: Tensor) -> bool:
+    atol = 1e-2 * float(expected.abs().max())
+    return found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-2, atol=atol)
 
 
 def _windows(conv: nn.Module, x: Tensor) -> Tensor:

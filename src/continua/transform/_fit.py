@@ -10,14 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ModuleError
-from continua.basis import Basis, sample
+from continua.basis import Basis, PiecewiseConstant, sample
 from continua.block import ODEBlock
-from continua.field import put, tensor
+from continua.field import copied, put, tensor
 from continua.solve import Dynamics, Evaluate, Stage
 
 from ._batches import Batches, call, reached
 from ._blocks import blocks
-from ._final import FinalMap
+from ._final import FinalMap, Seen
+from ._groups import Costs, layers
 from ._recalibrate import reestimate
 from ._ridge import Ridge
 
@@ -58,7 +59,7 @@ def fit_blocks(
     for name in _in_order(small, next(iter(batches))):
         pair = _Pair(name, teacher, small, batches)
         found = []
-        for stacks in starts[name]:
+        for stacks in [pair.start] if pair.groups else starts[name]:
             pair.block.rebase(stacks)
             found.append(pair.fitted())
         _, best = min(found, key=lambda one: one[0])
@@ -80,6 +81,34 @@ class _Pair:
         self.map = FinalMap(self.block, name, args, kwargs)
         self.basis = self.block.expansion.weights[self.map.weight]
         self.depths, self.parts = _parts(self.block, self.basis)
+        self.targets, self.groups = self.depths, []
+        count, size = layers(self.other), self.block.solver.steps
+        if count and size and count > size and isinstance(self.basis, PiecewiseConstant):
+            self.groups = self._grouped(size)
+            self.targets = [0.0, *(float(group.end) for group in self.groups)]
+            print(name, self.groups)
+
+    def _grouped(self, size: int):
+        """"""
+        other = copied(self.other)
+        batch = next(iter(self.batches))
+        args, kwargs = reached(self.teacher, self.other, batch)
+
+        def calls():
+            for i, batch in enumerate(self.batches):
+                yield *reached(self.teacher, self.other, batch), i % SHARE == 1
+
+        groups = Costs(other, FinalMap(other, "", args, kwargs), size).groups(calls)
+        rows = [group.layer for group in groups]
+        stacks = {}
+        for name, basis in other.expansion.bases.items():
+            if basis.size > 1:
+                stacks[name] = PiecewiseConstant(size), tensor(other.field, name)[rows].detach().clone()
+        self.start = stacks
+        self.block._span = (0.0, float(size))
+        self.block.rebase(stacks, self.block.solver)
+        self.depths, self.parts = _parts(self.block, self.basis)
+        return groups
 
     def fitted(self) -> tuple[float, dict[str, Tensor]]:
         """The smallest error on the batches held back, and the tensors that have it."""
@@ -110,26 +139,31 @@ class _Pair:
         for i, batch in enumerate(self.batches):
             held = i % SHARE == 1
             args, kwargs = reached(self.small, self.block, batch)
-            with self.map.inputs() as seen:
+            with self.map.evaluations() as seen:
                 here = self.block.solve(*args, save_at=self.depths, **kwargs).z
             args, kwargs = reached(self.teacher, self.other, batch)
-            there = self.other.solve(*args, save_at=self.depths, **kwargs).z
+            there = self.other.solve(*args, save_at=self.targets, **kwargs).z
             for at, part in enumerate(self.parts):
                 for n, weights in part.steps:  # [k, S]
-                    gap = self.map.targets(there[n + 1] - here[n + 1])
-                    x = self._features(seen, weights)
+                    gap = there[n + 1] - here[n + 1]
+                    x, r = self._pairs(seen, weights, gap)
                     if len(equations) <= at:
-                        size = (x.shape[0], x.shape[2], gap.shape[2])
+                        size = (x.shape[0], x.shape[2], r.shape[2])
                         equations.append(Ridge(*size, device=x.device))
-                    equations[at].add(x, gap, held)
-                    error += float(gap.double().square().sum()) if held else 0.0
+                    equations[at].add(x, r, held)
+                    if held and (not self.groups or n == len(self.depths) - 2):
+                        error += float(gap.double().square().sum())
         return error, equations
 
-    def _features(self, seen: Sequence[Tensor], weights: Tensor) -> Tensor:
-        """What a step is a linear function of: for each basis function d features, side by side."""
+    def _pairs(self, seen: Sequence[Seen], weights: Tensor, gap: Tensor) -> tuple[Tensor, Tensor]:
+        """What a step is a linear function of, for each basis function d features, and the gap."""
         used = weights.any(0).nonzero().flatten().tolist()
-        features = torch.stack([self.map.features(seen[j]) for j in used], -1)  # [g, N, d, j]
-        return (features @ weights[:, used].T.to(features)).mT.flatten(2)  # [g, N, k * d]
+        if self.map.norm:  # one evaluation and one function per step
+            x, r = self.map.pairs(seen[used[0]], gap / float(weights[0, used[0]]))
+            return x * float(weights[0, used[0]]), r * float(weights[0, used[0]])
+        features = torch.stack([self.map.features(seen[j].x) for j in used], -1)  # [g, N, d, j]
+        x = (features @ weights[:, used].T.to(features)).mT.flatten(2)  # [g, N, k * d]
+        return x, self.map.targets(gap)
 
     def _change(self, equations: Sequence[Ridge]) -> None:
         weight = tensor(self.block.field, self.map.weight)

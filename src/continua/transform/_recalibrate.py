@@ -61,7 +61,7 @@ def reestimate(model: nn.Module, batches: Iterable[Any], until: nn.Module | None
         batches: of inputs.
         until: the last module whose statistics are wanted; None is all of them.
     """
-    with _reading(model) as norms:
+    with reading(model) as norms:
         for i, batch in enumerate(batches):
             for norm in norms:
                 norm.momentum = 1 / (i + 1)  # the mean of all batches so far
@@ -72,7 +72,7 @@ def reestimate(model: nn.Module, batches: Iterable[Any], until: nn.Module | None
 
 
 @contextmanager
-def _reading(model: nn.Module) -> Iterator[list[_NormBase]]:
+def reading(model: nn.Module) -> Iterator[list[_NormBase]]:
     """The norms of a model, set to training with all that has state; as they were afterwards."""
     norms = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
     momenta = [norm.momentum for norm in norms]

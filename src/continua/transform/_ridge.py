@@ -14,9 +14,9 @@ class Ridge:
 
     .. math:: \min_W \sum_n \|r_n - W x_n\|^2 + \lambda \|W\|^2
 
-    Only the sums of x xᵀ and x rᵀ are kept, in float64, for the pairs to fit and for those held
-    back. These give the error of any map on either, so the ridge λ is chosen without a second
-    pass.
+    Only the sums of x xᵀ, x rᵀ and r² are kept, in float64, for the pairs to fit and for those
+    held back. These give the error of any map on either, so the ridge λ is chosen without a second
+    pass; the map is then fitted to all pairs.
 
     Args:
         groups: maps side by side, as a grouped convolution has.
@@ -28,6 +28,7 @@ class Ridge:
         wide = torch.float32 if device.type == "mps" else torch.float64
         self._xx = torch.zeros(2, groups, features, features, dtype=wide, device=device)
         self._xr = torch.zeros(2, groups, features, targets, dtype=wide, device=device)
+        self._rr = torch.zeros(2, groups, targets, dtype=wide, device=device)
 
     def add(self, x: Tensor, r: Tensor, held: bool) -> None:
         """Take in some pairs.
@@ -40,17 +41,32 @@ class Ridge:
         x, r = x.to(self._xx), r.to(self._xr)
         self._xx[int(held)] += x.mT @ x
         self._xr[int(held)] += x.mT @ r
+        self._rr[int(held)] += r.square().sum(1)
 
     def solve(self) -> Tensor:
         """The map, `[g, d, o]`; zero if no ridge makes the error on the pairs held back smaller."""
-        values, vectors = torch.linalg.eigh(self._xx[0])  # [g, d], [g, d, d]
-        values = values.clamp(min=0)
-        scale = values.mean(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
-        along = vectors.mT @ self._xr[0]
-        best, least = torch.zeros_like(along), 0.0
+        best, least = None, float(self._rr[1].sum())
         for ridge in RIDGES:
-            w = vectors @ (along / (values + ridge * scale).unsqueeze(-1))
-            error = float((w * (self._xx[1] @ w - 2 * self._xr[1])).sum())
+            error = float(self._held(self._map(ridge, 0)).sum())
             if error < least:
-                best, least = w, error
-        return best
+                best, least = ridge, error
+        return torch.zeros_like(self._xr[0]) if best is None else self._map(best, slice(None))
+
+    def errors(self) -> Tensor:
+        """The smallest error of any ridge on the pairs held back, for each target, `[o]`."""
+        found = [self._rr[1], *(self._held(self._map(ridge, 0)) for ridge in RIDGES)]
+        return torch.stack(found).sum(1).amin(0)
+
+    def _held(self, w: Tensor) -> Tensor:
+        """The error of a map on the pairs held back, `[g, o]`."""
+        return self._rr[1] + (w * (self._xx[1] @ w - 2 * self._xr[1])).sum(1)
+
+    def _map(self, ridge: float, of: int | slice) -> Tensor:
+        """The map with one ridge, fitted to the first pairs or to all."""
+        xx, xr = (a[of] if isinstance(of, int) else a[of].sum(0) for a in (self._xx, self._xr))
+        scale = xx.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
+        scale = scale.clamp(min=torch.finfo(xx.dtype).tiny)
+        eye = torch.eye(xx.shape[-1], dtype=xx.dtype, device=xx.device)
+        factor, failed = torch.linalg.cholesky_ex(xx + ridge * scale * eye)
+        found = torch.cholesky_solve(xr, factor)
+        return torch.where((failed > 0)[:, None, None], torch.zeros_like(found), found)
