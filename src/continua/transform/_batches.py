@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -103,6 +104,28 @@ def reached(model: nn.Module, module: nn.Module, batch: Any) -> tuple[tuple[Any,
     finally:
         handle.remove()
     return found[0]
+
+
+@contextmanager
+def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """A module that computes something else for a while."""
+    vars(module)["forward"] = forward
+    try:
+        yield
+    finally:
+        del vars(module)["forward"]
+
+
+def relative_error(found: Any, target: Any) -> Tensor:
+    """The mean square of a difference, relative to that of the target."""
+    pairs = [
+        (a, b)
+        for a, b in zip(tree_leaves(found), tree_leaves(target), strict=True)
+        if isinstance(a, Tensor) and a.is_floating_point()
+    ]
+    tiny = torch.finfo(pairs[0][1].dtype).tiny
+    gaps = [(a - b).square().mean() / b.square().mean().clamp(min=tiny) for a, b in pairs]
+    return torch.stack(gaps).sum()
 
 
 def described(leaves: Sequence[Tensor]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from continua._errors import ModuleError
 from continua.block import ODEBlock
+from continua.field import tensor
 from continua.solve import Euler
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -165,8 +166,8 @@ class FinalMap:
             for handle in handles:
                 handle.remove()
 
-    def pairs(self, seen: Seen, gap: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Features `[g, N, d]` and targets `[g, N, o]` for a change of the field at an evaluation.
+    def pairs(self, seen: Seen, *gaps: Tensor) -> tuple[Tensor, ...]:
+        r"""Features `[g, N, d]` and targets `[g, N, o]` for changes of the field at an evaluation.
 
         Behind the map may be a layer norm, whose output is to change by the gap. Its input v is
         then to become the nearest one that has this output: for :math:`y = (v - m)/\sigma` and the
@@ -175,19 +176,21 @@ class FinalMap:
 
         Args:
             seen: the evaluation.
-            gap: what the field lacks there.
+            gaps: what the field lacks there, for one target or several.
         """
         x = self.features(seen.x)
         if seen.v is None:
-            return x, self.targets(gap)
+            return x, *map(self.targets, gaps)
         v = seen.v - seen.v.mean(-1, keepdim=True)
         scale = v.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-12)  # [..., 1]
-        gain = 1.0 if seen.gain is None else seen.gain
-        y = v / scale + gap / gain
-        y = y - y.mean(-1, keepdim=True)
-        along = (v * y).sum(-1, keepdim=True) / y.square().sum(-1, keepdim=True).clamp(min=1e-12)
         rows = self.targets(scale.expand_as(v))[..., :1]
-        return x / rows, self.targets(along * y - v) / rows
+        found = [x / rows]
+        for gap in gaps:
+            y = v / scale + (gap if seen.gain is None else gap / seen.gain)
+            y = y - y.mean(-1, keepdim=True)
+            along = (v * y).sum(-1, keepdim=True) / y.square().sum(-1, keepdim=True)
+            found.append(self.targets(along * y - v) / rows)
+        return tuple(found)
 
     def features(self, x: Tensor) -> Tensor:
         """What each output is a linear combination of, `[g, N, d]`."""
@@ -204,18 +207,39 @@ class FinalMap:
             z = z.movedim(1, -1)
         return z.reshape(-1, self.groups, z.shape[-1] // self.groups).transpose(0, 1)
 
-    def tensors(self, found: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Weight and bias from fitted maps `[g, d, K, o]`: `[K, ...]` each.
+    @contextmanager
+    def changed(self, rows: Sequence[int], change: Tensor) -> Iterator[None]:
+        """Another map for a while.
 
         Args:
-            found: the maps.
-            like: the coefficients of the weight.
+            rows: whose coefficients change.
+            change: by how much, as `change` takes it.
         """
-        found = found.permute(2, 0, 3, 1).flatten(1, 2)  # [K, O, d]
-        bias = found[..., -1]
+        names = [self.weight] if self.bias is None else [self.weight, self.bias]
+        before = {name: tensor(self._block.field, name).clone() for name in names}
+        try:
+            self.change(rows, change)
+            yield
+        finally:
+            for name, value in before.items():
+                tensor(self._block.field, name).copy_(value)
+
+    def change(self, rows: Sequence[int], change: Tensor) -> None:
+        """Add to the coefficients of the map, in place.
+
+        Args:
+            rows: to which.
+            change: fitted maps `[g, k * d, o]` for these.
+        """
+        weight = tensor(self._block.field, self.weight)
+        at = torch.tensor(rows, device=weight.device)
+        maps = change.reshape(len(change), len(rows), -1, change.shape[-1])  # [g, k, d, o]
+        maps = maps.permute(1, 0, 3, 2).flatten(1, 2)  # [k, O, d]
         if self.bias is not None:
-            found = found[..., :-1]
-        return found.reshape(like.shape), bias
+            old = tensor(self._block.field, self.bias)
+            old.index_add_(0, at, maps[..., -1].to(old))
+            maps = maps[..., :-1]
+        weight.index_add_(0, at, maps.reshape(weight[at].shape).to(weight))
 
 
 def _noise(like: Tensor) -> Tensor:

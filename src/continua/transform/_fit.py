@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,24 +13,34 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError, ModuleError
 from continua.basis import Basis, PiecewiseConstant, sample
 from continua.block import ODEBlock
-from continua.field import copied, put, tensor
-from continua.solve import Dynamics, Evaluate, Stage
+from continua.field import put, tensor
+from continua.solve import Dynamics, Euler, Evaluate, Stage
 
 from ._batches import Batches, call, reached
 from ._blocks import blocks
 from ._final import FinalMap, Seen
-from ._groups import Costs, layers
+from ._groups import Grouping, layer_count
 from ._recalibrate import reestimate
 from ._ridge import Ridge
 
 Stacks = Mapping[str, tuple[Basis, Tensor]]
+LOG = logging.getLogger(__name__)
 #: one batch in so many is held back
 SHARE = 4
 
 
+def held_back(i: int) -> bool:
+    """Whether a batch chooses and is not fitted to, by its place."""
+    return i % SHARE == 1
+
+
 @torch.no_grad()
 def fit_blocks(
-    teacher: nn.Module, small: nn.Module, starts: Mapping[str, Sequence[Stacks]], batches: Batches
+    teacher: nn.Module,
+    small: nn.Module,
+    starts: Mapping[str, Sequence[Stacks]],
+    batches: Batches,
+    final: str | None = None,
 ) -> None:
     r"""Fit the blocks of a smaller model to the trajectories of a larger one, in place.
 
@@ -57,9 +68,10 @@ def fit_blocks(
     small.eval()
     reestimate(small, batches)
     for name in _in_order(small, next(iter(batches))):
-        pair = _Pair(name, teacher, small, batches)
+        pair = _Pair(name, teacher, small, batches, final)
+        kept = pair.grouped()
         found = []
-        for stacks in [pair.start] if pair.groups else starts[name]:
+        for stacks in starts[name] if kept is None else [kept]:
             pair.block.rebase(stacks)
             found.append(pair.fitted())
         _, best = min(found, key=lambda one: one[0])
@@ -72,43 +84,51 @@ def fit_blocks(
 class _Pair:
     """One block of a smaller model and its counterpart in the larger one."""
 
-    def __init__(self, name: str, teacher: nn.Module, small: nn.Module, batches: Batches):
+    def __init__(
+        self, name: str, teacher: nn.Module, small: nn.Module, batches: Batches, final: str | None
+    ):
         self.teacher, self.small, self.batches = teacher, small, batches
         self.block, self.other = blocks(small)[name], blocks(teacher)[name]
         args, kwargs = reached(small, self.block, next(iter(batches)))
         if not isinstance(args[0] if args else None, Tensor):
             raise ModuleError(f"block {name!r} has a state that is no tensor: it cannot be fitted")
-        self.map = FinalMap(self.block, name, args, kwargs)
+        self._map_of = lambda block: FinalMap(block, name, args, kwargs, final)
+        self.map = self._map_of(self.block)
         self.basis = self.block.expansion.weights[self.map.weight]
         self.depths, self.parts = _parts(self.block, self.basis)
-        self.targets, self.groups = self.depths, []
-        count, size = layers(self.other), self.block.solver.steps
-        if count and size and count > size and isinstance(self.basis, PiecewiseConstant):
-            self.groups = self._grouped(size)
-            self.targets = [0.0, *(float(group.end) for group in self.groups)]
-            print(name, self.groups)
+        self.targets = self.depths
+        if self.map.norm and any(len(w) > 1 or w.any(0).sum() > 1 for w in self._weights()):
+            raise ModuleError(
+                f"the field of block {name!r} ends in a layer norm, and is fitted with Euler "
+                f"steps of one bucket each, not {self.block.solver!r} and {self.basis!r}"
+            )
 
-    def _grouped(self, size: int):
-        """"""
-        other = copied(self.other)
-        batch = next(iter(self.batches))
-        args, kwargs = reached(self.teacher, self.other, batch)
+    def _weights(self) -> list[Tensor]:
+        return [weights for part in self.parts for _, weights in part.steps]
 
-        def calls():
-            for i, batch in enumerate(self.batches):
-                yield *reached(self.teacher, self.other, batch), i % SHARE == 1
-
-        groups = Costs(other, FinalMap(other, "", args, kwargs), size).groups(calls)
-        rows = [group.layer for group in groups]
-        stacks = {}
-        for name, basis in other.expansion.bases.items():
-            if basis.size > 1:
-                stacks[name] = PiecewiseConstant(size), tensor(other.field, name)[rows].detach().clone()
-        self.start = stacks
-        self.block._span = (0.0, float(size))
-        self.block.rebase(stacks, self.block.solver)
+    def grouped(self) -> Stacks | None:
+        """Layers that are kept for groups of them, if this is what the block is made of."""
+        old, new = layer_count(self.other), self.block.solver.steps
+        if old is None or new is None or new >= old:
+            return None
+        basis = PiecewiseConstant(new)
+        bases = self.block.expansion.bases
+        if {b for b in bases.values() if b.size > 1} - {basis} or not isinstance(
+            self.block.solver, Euler
+        ):
+            return None
+        grouping = Grouping(self.teacher, self.other, self._map_of, self.batches, held_back)
+        groups = grouping.groups(new)
+        LOG.info("groups of layers: %s", groups)
+        self.block.rebase({}, span=(0.0, float(new)))
         self.depths, self.parts = _parts(self.block, self.basis)
-        return groups
+        self.targets = [0.0, *(float(group.end) for group in groups)]
+        rows = [group.kept for group in groups]
+        return {
+            name: (basis, tensor(self.other.field, name)[rows].detach())
+            for name, old_basis in self.other.expansion.bases.items()
+            if old_basis.size > 1
+        }
 
     def fitted(self) -> tuple[float, dict[str, Tensor]]:
         """The smallest error on the batches held back, and the tensors that have it."""
@@ -119,7 +139,8 @@ class _Pair:
             if error < best:
                 best, kept = error, self._tensors()
             if sweep < len(self.depths) - 1:
-                self._change(equations)
+                for part, ridge in zip(self.parts, equations, strict=True):
+                    self.map.change(part.functions, ridge.solved()[0][1])
                 reestimate(self.small, self.batches, until=self.block)
         return best, kept
 
@@ -137,7 +158,7 @@ class _Pair:
         equations: list[Ridge] = []
         error = 0.0
         for i, batch in enumerate(self.batches):
-            held = i % SHARE == 1
+            held = held_back(i)
             args, kwargs = reached(self.small, self.block, batch)
             with self.map.evaluations() as seen:
                 here = self.block.solve(*args, save_at=self.depths, **kwargs).z
@@ -151,7 +172,7 @@ class _Pair:
                         size = (x.shape[0], x.shape[2], r.shape[2])
                         equations.append(Ridge(*size, device=x.device))
                     equations[at].add(x, r, held)
-                    if held and (not self.groups or n == len(self.depths) - 2):
+                    if held and n == len(self.depths) - 2:
                         error += float(gap.double().square().sum())
         return error, equations
 
@@ -164,19 +185,6 @@ class _Pair:
         features = torch.stack([self.map.features(seen[j].x) for j in used], -1)  # [g, N, d, j]
         x = (features @ weights[:, used].T.to(features)).mT.flatten(2)  # [g, N, k * d]
         return x, self.map.targets(gap)
-
-    def _change(self, equations: Sequence[Ridge]) -> None:
-        weight = tensor(self.block.field, self.map.weight)
-        for part, ridge in zip(self.parts, equations, strict=True):
-            found = ridge.solve()  # [g, k * d, o]
-            k = len(part.functions)
-            found = found.reshape(len(found), k, -1, found.shape[-1]).transpose(1, 2)
-            rows = torch.tensor(part.functions, device=weight.device)
-            changed, bias = self.map.tensors(found, weight[rows])
-            weight.index_add_(0, rows, changed.to(weight))
-            if self.map.bias is not None:
-                old = tensor(self.block.field, self.map.bias)
-                old.index_add_(0, rows, bias.to(old))
 
 
 class _Part(NamedTuple):

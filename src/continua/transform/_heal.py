@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.utils._pytree import tree_leaves
 
 from continua._errors import ArgumentError, SolveError
 from continua.block import ODEBlock
 from continua.field import copied
 
-from ._batches import Batches, call
+from ._batches import Batches, call, relative_error
 from ._blocks import blocks
 from ._recalibrate import reestimate
 
@@ -180,9 +179,9 @@ class _Loss:
         with torch.no_grad():
             target, states = self._followed(self._teacher, batch, 1)
         found, own = self._followed(self._small, batch, 0)
-        loss = _relative(found, target)
+        loss = relative_error(found, target)
         if own:
-            gaps = [_relative(a, b) for a, b in zip(own, states, strict=True)]
+            gaps = [relative_error(a, b) for a, b in zip(own, states, strict=True)]
             loss = loss + self._weight * torch.stack(gaps).mean()
         return loss
 
@@ -210,18 +209,6 @@ class _Loss:
         finally:
             for block in saved:
                 del vars(block)["forward"]
-
-
-def _relative(found: Any, target: Any) -> Tensor:
-    """The mean square of a difference, relative to that of the target."""
-    pairs = [
-        (a, b)
-        for a, b in zip(tree_leaves(found), tree_leaves(target), strict=True)
-        if isinstance(a, Tensor) and a.is_floating_point()
-    ]
-    tiny = torch.finfo(pairs[0][1].dtype).tiny
-    gaps = [(a - b).square().mean() / b.square().mean().clamp(min=tiny) for a, b in pairs]
-    return torch.stack(gaps).sum()
 
 
 def _training(model: nn.Module) -> None:

@@ -43,27 +43,31 @@ class Ridge:
         self._xr[int(held)] += x.mT @ r
         self._rr[int(held)] += r.square().sum(1)
 
-    def solve(self) -> Tensor:
-        """The map, `[g, d, o]`; zero if no ridge makes the error on the pairs held back smaller."""
-        best, least = None, float(self._rr[1].sum())
+    def solved(self, parts: int = 1) -> list[tuple[float, Tensor]]:
+        """For each part of the targets the error on the pairs held back, and the map `[g, d, o]`.
+
+        A map is zero if no ridge makes that error smaller.
+
+        Args:
+            parts: of how many equal parts, one behind the other, each has a ridge of its own.
+        """
+        least = self._rr[1].sum(0).reshape(parts, -1).sum(1)  # [parts]
+        best = torch.zeros_like(least)
         for ridge in RIDGES:
-            error = float(self._held(self._map(ridge, 0)).sum())
-            if error < least:
-                best, least = ridge, error
-        return torch.zeros_like(self._xr[0]) if best is None else self._map(best, slice(None))
+            w = self._map(ridge, all_pairs=False)
+            change = (w * (self._xx[1] @ w - 2 * self._xr[1])).sum(1)  # [g, o]
+            errors = (self._rr[1] + change).sum(0).reshape(parts, -1).sum(1)
+            best = torch.where(errors < least, ridge, best)
+            least = torch.minimum(errors, least)
+        maps = [torch.zeros_like(w) for w in self._xr[0].chunk(parts, -1)]
+        for ridge in set(best.tolist()) - {0.0}:
+            found = self._map(ridge, all_pairs=True).chunk(parts, -1)
+            maps = [w if r == ridge else old for w, old, r in zip(found, maps, best, strict=True)]
+        return list(zip(least.tolist(), maps, strict=True))
 
-    def errors(self) -> Tensor:
-        """The smallest error of any ridge on the pairs held back, for each target, `[o]`."""
-        found = [self._rr[1], *(self._held(self._map(ridge, 0)) for ridge in RIDGES)]
-        return torch.stack(found).sum(1).amin(0)
-
-    def _held(self, w: Tensor) -> Tensor:
-        """The error of a map on the pairs held back, `[g, o]`."""
-        return self._rr[1] + (w * (self._xx[1] @ w - 2 * self._xr[1])).sum(1)
-
-    def _map(self, ridge: float, of: int | slice) -> Tensor:
-        """The map with one ridge, fitted to the first pairs or to all."""
-        xx, xr = (a[of] if isinstance(of, int) else a[of].sum(0) for a in (self._xx, self._xr))
+    def _map(self, ridge: float, all_pairs: bool) -> Tensor:
+        """The map with one ridge, fitted to all pairs or without those held back."""
+        xx, xr = (a.sum(0) if all_pairs else a[0] for a in (self._xx, self._xr))
         scale = xx.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
         scale = scale.clamp(min=torch.finfo(xx.dtype).tiny)
         eye = torch.eye(xx.shape[-1], dtype=xx.dtype, device=xx.device)
