@@ -162,13 +162,11 @@ def _match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> N
             span = tuple(configs[name]["span"])
         except (KeyError, TypeError, AttributeError, ContinuaError) as error:
             raise FileError(f"{path}, block {name!r}: {error}") from error
-        if bases.keys() != block.expansion.bases.keys() or span != block.span:
-            raise FileError(
-                f"{path}, block {name!r}: tensors or span differ from what the factory makes"
-            )
+        if bases.keys() != block.expansion.bases.keys():
+            raise FileError(f"{path}, block {name!r}: tensors differ from what the factory makes")
         old = {key: tensor(block.field, key) for key in bases}
         stacks = {k: (b, old[k].new_zeros(b.size, *old[k].shape[1:])) for k, b in bases.items()}
-        block.rebase(stacks, solver)
+        block.rebase(stacks, solver, span)
         block.gradient = gradient
 
 

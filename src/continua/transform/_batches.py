@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.data import RandomSampler
 
 from continua._errors import ArgumentError, ShapeError
 
@@ -20,7 +21,8 @@ class Batches:
     """Batches that can be read again and again, each checked when it is read.
 
     A list is checked as a whole at once, and so is what an iterator gives; of anything else, such
-    as a `DataLoader`, the first batch is checked at once and the others when they come.
+    as a `DataLoader`, the first batch is checked at once and the others when they come. Where
+    batches are to be held back, a `DataLoader` that shuffles is read once and its batches kept.
 
     Args:
         model: is called once with each shape, in evaluation mode.
@@ -30,7 +32,7 @@ class Batches:
     """
 
     def __init__(self, model: nn.Module, batches: Iterable[Any], least: int = 1):
-        self._batches = _listed(batches)
+        self._batches = _listed(batches, least)
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._model, self._known = model, set[tuple[torch.Size, ...]]()
         self._first: list[Tensor] | None = None
@@ -134,7 +136,7 @@ def described(leaves: Sequence[Tensor]) -> str:
     return " and ".join(kinds) or "without a tensor"
 
 
-def _listed(batches: Iterable[Any]) -> Iterable[Any]:
+def _listed(batches: Iterable[Any], least: int) -> Iterable[Any]:
     if isinstance(batches, Tensor):
         raise ArgumentError(
             f"batches is a list of batches, not one tensor of shape {list(batches.shape)}; "
@@ -144,7 +146,9 @@ def _listed(batches: Iterable[Any]) -> Iterable[Any]:
         raise ArgumentError(
             f"batches is a list, a DataLoader or another iterable, not {type(batches).__name__}"
         )
-    return list(batches) if isinstance(batches, Iterator) else batches
+    # Batches are held back by their place, so another order each time would mix them up.
+    shuffled = isinstance(getattr(batches, "sampler", None), RandomSampler) and least > 1
+    return list(batches) if shuffled or isinstance(batches, Iterator) else batches
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ from continua._errors import ArgumentError, SolveError
 from continua.block import ODEBlock
 from continua.field import copied
 
-from ._batches import Batches, call, relative_error
+from ._batches import Batches, call, reached, relative_error
 from ._blocks import blocks
 from ._recalibrate import reestimate
 
@@ -97,6 +97,8 @@ def heal(
     Batches(guide, [next(iter(read))])
     loss = _Loss(made, guide, trajectory)
     modes = [module.training for module in made.modules()]
+    with torch.no_grad():
+        loss.align(next(iter(read)))
     best = _Best(made, loss, read)
     optimizer = torch.optim.Adam([p for p in made.parameters() if p.requires_grad], lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -159,7 +161,7 @@ class _Loss:
 
     def __init__(self, small: nn.Module, teacher: nn.Module, trajectory: float):
         self._small, self._teacher, self._weight = small, teacher, trajectory
-        self._pairs: list[tuple[ODEBlock, ODEBlock, list[float]]] = []
+        self._pairs: list[tuple[ODEBlock, ODEBlock, list[float], list[float]]] = []
         ours, theirs = blocks(small), blocks(teacher)
         if ours.keys() != theirs.keys():
             raise ArgumentError(
@@ -167,13 +169,24 @@ class _Loss:
                 "teacher is the model that the smaller one was made from"
             )
         for name, block in ours.items():
-            other = theirs[name]
-            if block.span != other.span:
-                raise ArgumentError(f"block {name!r} spans {block.span} and {other.span}")
-            start, end = block.span
-            n = block.solver.steps or 1
-            depths = [start + (end - start) * i / n for i in range(1, n + 1)]
-            self._pairs.append((block, other, depths))
+            self._pairs.append((block, theirs[name], _ends(block), _ends(block)))
+
+    def align(self, batch: Any) -> None:
+        """Find the common depths of blocks whose spans differ, as the fit of layers leaves them.
+
+        The ends of the smaller one's steps are paired with those of the larger one whose states
+        are nearest, in order.
+        """
+        for i, (block, other, depths, _) in enumerate(self._pairs):
+            if block.span == other.span:
+                continue
+            args, kwargs = reached(self._small, block, batch)
+            ours = block.solve(*args, save_at=depths, **kwargs).z
+            args, kwargs = reached(self._teacher, other, batch)
+            every = _ends(other)
+            theirs = other.solve(*args, save_at=every, **kwargs).z
+            errors = [[float(relative_error(a, b)) for b in theirs] for a in ours]
+            self._pairs[i] = block, other, depths, [every[j] for j in _in_order(errors)]
 
     def __call__(self, batch: Any) -> Tensor:
         with torch.no_grad():
@@ -200,8 +213,8 @@ class _Loss:
 
             return forward
 
-        for *pair, depths in self._pairs:
-            saved[pair[which]] = solved(pair[which], depths)
+        for pair in self._pairs:
+            saved[pair[which]] = solved(pair[which], pair[2 + which])
         try:
             for block, forward in saved.items():
                 vars(block)["forward"] = forward
@@ -209,6 +222,29 @@ class _Loss:
         finally:
             for block in saved:
                 del vars(block)["forward"]
+
+
+def _ends(block: ODEBlock) -> list[float]:
+    """The ends of a block's steps; of a solver that chooses its own, that of its span."""
+    start, end = block.span
+    n = block.solver.steps or 1
+    return [start + (end - start) * i / n for i in range(1, n + 1)]
+
+
+def _in_order(errors: list[list[float]]) -> list[int]:
+    """For each row a column, each after the one before and the last for the last, of least sum."""
+    n, m = len(errors), len(errors[0])
+    if n >= m:  # evenly
+        return [min(m - 1, (i + 1) * m // n) for i in range(n - 1)] + [m - 1]
+    best = {-1: (0.0, list[int]())}
+    for i, row in enumerate(errors):
+        columns = range(i, m - n + i + 1) if i < n - 1 else [m - 1]
+        best = {
+            j: (total + row[j], [*way, j])
+            for j in columns
+            for total, way in [min(best[k] for k in best if k < j)]
+        }
+    return best[m - 1][1]
 
 
 def _training(model: nn.Module) -> None:

@@ -14,6 +14,7 @@ from continua.block import ODEBlock
 from continua.field import copied
 
 from ._batches import Batches, call, reached
+from ._blocks import blocks_if_any
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -62,6 +63,8 @@ def reestimate(model: nn.Module, batches: Iterable[Any], until: nn.Module | None
         until: the last module whose statistics are wanted; None is all of them.
     """
     with reading(model) as norms:
+        if not norms and not any(b.expansion.state for b in blocks_if_any(model).values()):
+            return
         for i, batch in enumerate(batches):
             for norm in norms:
                 norm.momentum = 1 / (i + 1)  # the mean of all batches so far

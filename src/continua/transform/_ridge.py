@@ -14,9 +14,9 @@ class Ridge:
 
     .. math:: \min_W \sum_n \|r_n - W x_n\|^2 + \lambda \|W\|^2
 
-    Only the sums of x xᵀ, x rᵀ and r² are kept, in float64, for the pairs to fit and for those
-    held back. These give the error of any map on either, so the ridge λ is chosen without a second
-    pass; the map is then fitted to all pairs.
+    Only the sums of x xᵀ, x rᵀ and r² are kept, over batches in float64, for the pairs to fit and
+    for those held back. These give the error of any map on either, so the ridge λ is chosen
+    without a second pass; the map is then fitted to all pairs.
 
     Args:
         groups: maps side by side, as a grouped convolution has.
@@ -38,10 +38,10 @@ class Ridge:
             r: the targets, `[g, N, o]`.
             held: whether these choose the ridge rather than the map.
         """
-        x, r = x.to(self._xx), r.to(self._xr)
+        x = x if x.dtype == torch.float64 else x.float()
         self._xx[int(held)] += x.mT @ x
-        self._xr[int(held)] += x.mT @ r
-        self._rr[int(held)] += r.square().sum(1)
+        self._xr[int(held)] += x.mT @ r.to(x)
+        self._rr[int(held)] += r.to(self._rr).square().sum(1)
 
     def solved(self, parts: int = 1) -> list[tuple[float, Tensor]]:
         """For each part of the targets the error on the pairs held back, and the map `[g, d, o]`.
