@@ -21,6 +21,7 @@ from ._batches import Batches
 from ._blocks import blocks, refuse_elastic, transformed
 from ._fit import Stacks, fit_blocks
 from ._recalibrate import reestimate
+from ._warn import warn_post_norm, warn_unread
 
 Method = Literal["project", "interpolate", "fit"]
 Mappings = {"project": projection, "interpolate": interpolation}
@@ -40,6 +41,7 @@ def compress(
     method: Method = "project",
     per_block: Mapping[str, Mapping[str, Any]] | None = None,
     calibrate: Iterable[Any] | None = None,
+    final: str | None = None,
 ) -> M:
     r"""A smaller model, by a change of basis: no retraining, no data.
 
@@ -61,13 +63,18 @@ def compress(
         state_basis: the new basis of the state, or patterns of tensor names; None takes `basis`.
         method: `"project"`, `"interpolate"`, or `"fit"`: then the last linear or convolutional map
             of each field is fitted, by least squares, so that the smaller network follows the
-            states of the larger one; one batch of `calibrate` in four is held back to choose by.
-            This is for layers that were trained apart, as those that `convert` takes.
+            states of the larger one; one batch of `calibrate` in four, the second, sixth and so
+            on, is held back to choose by. This is for layers that were trained apart, as those
+            that `convert` takes: of these, groups of neighbours become one layer each, which keeps
+            the weights of one of them. The groups are those that change the output least, and
+            steps keep the length 1, so a stack of L layers made into one of N spans (0, N).
         per_block: choices for some blocks: a mapping from patterns of block names to choices
             among `basis`, `steps`, `solver` and `state_basis`, of which the first match wins.
             A choice made here goes before the one for all blocks.
         calibrate: inputs without labels, in batches, from which the batch-norm statistics are read
             again at the end (`recalibrate`). A few hundred are enough.
+        final: the name of the map that `"fit"` changes, or a pattern of it, as `"*.linear2"`; by
+            default the last that a field calls.
 
     Example:
         >>> import continua as ct
@@ -93,6 +100,8 @@ def compress(
         raise ArgumentError(f"method is 'project', 'interpolate' or 'fit', not {method!r}")
     if method == "fit" and calibrate is None:
         raise ArgumentError("method='fit' needs inputs to fit to: calibrate=[x, ...]")
+    if final is not None and method != "fit":
+        raise ArgumentError(f"final={final!r} names the map that method='fit' changes")
     names = _names(blocks(model))
     for_all = {"basis": basis, "state_basis": state_basis, "steps": steps, "solver": solver}
     chosen = _choices(names, for_all, per_block)
@@ -111,9 +120,12 @@ def compress(
         count = choice["steps"]
         block.rebase(starts[name][0], used if count is None else used.with_steps(count))
     if batches is not None and method == "fit":
-        fit_blocks(copied(model), small, starts, batches)
+        fit_blocks(copied(model), small, starts, batches, final)
     elif batches is not None:
         reestimate(small, batches)
+    for name, block in blocks(small).items():
+        warn_unread(name, block)
+        warn_post_norm(name, block)
     return small
 
 

@@ -50,7 +50,7 @@ def heal(
     steps: int = 200,
     lr: float = 3e-3,
     trajectory: float = 1.0,
-    check_every: int = 20,
+    check_every: int = 50,
     patience: int = 5,
     callback: Callable[[HealProgress], None] | None = None,
 ) -> M:
