@@ -2,10 +2,10 @@
 
 The plain ResNet of 8 units per stage is trained on the embedded digits, its stages are converted to
 blocks, and these are compressed: projected, with statistics read again, fitted from 512 images
-without labels, healed without labels, or trained a little with labels. Beside it stand networks with
-every second layer dropped, or with those dropped whose absence changes the output least. The
-ContinuousNet that was refined 1, 2, 4, 8 while training as long gets the same. Accuracies on the 450
-test images.
+without labels, healed without labels, or trained a little with labels. Beside it stand networks
+with every second layer dropped, or with those dropped whose absence changes the output least. The
+ContinuousNet that was refined 1, 2, 4, 8 while training as long gets the same. Accuracies on the
+450 test images.
 
     python benchmarks/convert.py [--seeds 0 1 2] [--epochs 8] [--after 2] [--steps 200]
                                  [--sizes 4 2] [--sources converted] [--json]
@@ -131,7 +131,7 @@ def measured(seed: int, options: argparse.Namespace) -> dict[str, float]:
     images = DIGITS.prepared(DIGITS.train.inputs)[:CALIBRATION]
     stages = [name for name, _ in plain.named_children() if name.startswith("stage")]
     for size in options.sizes:
-        even = dict.fromkeys(stages, list(range(0, 8, 8 // size)))
+        even = {name: list(range(0, 8, 8 // size)) for name in stages}
         for way, kept in (("evenly", even), ("by influence", by_influence(plain, size, images))):
             name, small = f"layers dropped {way}, {size} kept", dropped(plain, kept)
             found[name] = accuracy(small)

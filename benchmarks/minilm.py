@@ -24,10 +24,10 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from sentences import Encoder, WordPieces, batched, encoder, sentences
 from torch import Tensor, nn
 
 import continua as ct
+from sentences import Encoder, WordPieces, batched, encoder, sentences
 
 Made = tuple[nn.Module, dict[str, float]]
 

@@ -140,7 +140,7 @@ def test_a_name_that_is_no_map(given, match):
 
 def test_a_norm_at_the_end_needs_one_bucket_per_step():
     model = post_norm_stack(4)
-    with pytest.raises(ct.ModuleError, match="layer norm.*Euler"):
+    with pytest.raises(ct.ModuleError, match=r"layer norm.*Euler"):
         ct.compress(model, ct.Legendre(2), steps=2, method="fit", calibrate=inputs(8, 5, 8))
 
 

@@ -32,6 +32,10 @@ class Seen(NamedTuple):
     v: Tensor | None
     gain: Tensor | None
 
+    def rows(self, rows: slice) -> Seen:
+        """The same for some samples."""
+        return Seen(self.x[rows], None if self.v is None else self.v[rows], self.gain)
+
 
 class FinalMap:
     r"""The last linear or convolutional map that a block's field calls.
@@ -191,6 +195,13 @@ class FinalMap:
             along = (v * y).sum(-1, keepdim=True) / y.square().sum(-1, keepdim=True)
             found.append(self.targets(along * y - v) / rows)
         return tuple(found)
+
+    def slices(self, z: Tensor) -> Iterator[slice]:
+        """Parts of the samples of a state whose features take about as much memory as it does."""
+        weight = tensor(self._block.field, self.weight)  # [K, o, ...]
+        size = -(-weight[0, 0].numel() * self.groups // weight.shape[1])
+        step = max(1, len(z) // size)
+        return (slice(i, i + step) for i in range(0, len(z), step))
 
     def features(self, x: Tensor) -> Tensor:
         """What each output is a linear combination of, `[g, N, d]`."""

@@ -167,11 +167,11 @@ class _Pair:
             for at, part in enumerate(self.parts):
                 for n, weights in part.steps:  # [k, S]
                     gap = there[n + 1] - here[n + 1]
-                    x, r = self._pairs(seen, weights, gap)
-                    if len(equations) <= at:
-                        size = (x.shape[0], x.shape[2], r.shape[2])
-                        equations.append(Ridge(*size, device=x.device))
-                    equations[at].add(x, r, held)
+                    for rows in self.map.slices(gap):
+                        x, r = self._pairs([one.rows(rows) for one in seen], weights, gap[rows])
+                        if len(equations) <= at:
+                            equations.append(Ridge.of(x, r))
+                        equations[at].add(x, r, held)
                     if held and n == len(self.depths) - 2:
                         error += float(gap.double().square().sum())
         return error, equations

@@ -104,12 +104,13 @@ class Grouping:
             states, args, kwargs = self._states(batch, a, last)
             for kept in range(a, last):
                 out, seen = self._step(kept, states[0], args, kwargs)
-                x, *gaps = self._map.pairs(seen, *(z - out for z in states[kept + 1 - a :]))
-                r = torch.cat(gaps, -1)
-                if kept not in equations:
-                    size = (x.shape[0], x.shape[2], r.shape[2])
-                    equations[kept] = Ridge(*size, device=x.device)
-                equations[kept].add(x, r, self._held(i))
+                for rows in self._map.slices(out):
+                    gaps = (z[rows] - out[rows] for z in states[kept + 1 - a :])
+                    x, *targets = self._map.pairs(seen.rows(rows), *gaps)
+                    r = torch.cat(targets, -1)
+                    if kept not in equations:
+                        equations[kept] = Ridge.of(x, r)
+                    equations[kept].add(x, r, self._held(i))
         found: dict[int, list[tuple[float, Group, Tensor]]] = {}
         for kept, ridge in equations.items():
             for end, (error, change) in enumerate(ridge.solved(last - kept), kept + 1):

@@ -30,6 +30,11 @@ class Ridge:
         self._xr = torch.zeros(2, groups, features, targets, dtype=wide, device=device)
         self._rr = torch.zeros(2, groups, targets, dtype=wide, device=device)
 
+    @classmethod
+    def of(cls, x: Tensor, r: Tensor) -> Ridge:
+        """Without pairs yet, for some of the sizes of these."""
+        return cls(x.shape[0], x.shape[2], r.shape[2], x.device)
+
     def add(self, x: Tensor, r: Tensor, held: bool) -> None:
         """Take in some pairs.
 
