@@ -16,6 +16,14 @@ from continua._errors import ArgumentError, ShapeError
 #: what a model raises when it is called with something that it does not take
 REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, AttributeError)
 
+#: one batch in so many is held back
+SHARE = 4
+
+
+def held_back(i: int) -> bool:
+    """Whether a batch chooses and is not learned from, by its place."""
+    return i % SHARE == 1
+
 
 class Batches:
     """Batches that can be read again and again, each checked when it is read.

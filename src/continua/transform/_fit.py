@@ -16,7 +16,7 @@ from continua.block import ODEBlock
 from continua.field import put, tensor
 from continua.solve import Dynamics, Euler, Evaluate, Stage
 
-from ._batches import Batches, call, reached
+from ._batches import Batches, call, held_back, reached
 from ._blocks import blocks
 from ._final import FinalMap, Seen
 from ._groups import Grouping, layer_count
@@ -25,13 +25,6 @@ from ._ridge import Ridge
 
 Stacks = Mapping[str, tuple[Basis, Tensor]]
 LOG = logging.getLogger(__name__)
-#: one batch in so many is held back
-SHARE = 4
-
-
-def held_back(i: int) -> bool:
-    """Whether a batch chooses and is not fitted to, by its place."""
-    return i % SHARE == 1
 
 
 @torch.no_grad()
@@ -60,8 +53,10 @@ def fit_blocks(
     Args:
         teacher: the larger model.
         small: the smaller one, with other bases and solvers already.
-        starts: for each block the coefficients to start from, of which the best is kept.
+        starts: for each block the coefficients to start from, of which the best is kept; layers
+            that `convert` took are grouped instead, and start from those that are kept.
         batches: of inputs.
+        final: a pattern of the map to change; None takes the last one that a field calls.
     """
     modes = [module.training for module in small.modules()]
     teacher.eval()
@@ -112,12 +107,10 @@ class _Pair:
         if old is None or new is None or new >= old:
             return None
         basis = PiecewiseConstant(new)
-        bases = self.block.expansion.bases
-        if {b for b in bases.values() if b.size > 1} - {basis} or not isinstance(
-            self.block.solver, Euler
-        ):
+        others = {b for b in self.block.expansion.bases.values() if b.size > 1} - {basis}
+        if others or not isinstance(self.block.solver, Euler):
             return None
-        grouping = Grouping(self.teacher, self.other, self._map_of, self.batches, held_back)
+        grouping = Grouping(self.teacher, self.other, self._map_of, self.batches)
         groups = grouping.groups(new)
         LOG.info("groups of layers: %s", groups)
         self.block.rebase({}, span=(0.0, float(new)))

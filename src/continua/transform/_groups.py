@@ -15,7 +15,7 @@ from continua.block import ODEBlock
 from continua.field import copied, tensor
 from continua.solve import Euler
 
-from ._batches import Batches, call, reached, relative_error, replaced
+from ._batches import Batches, call, held_back, reached, relative_error, replaced
 from ._final import FinalMap
 from ._recalibrate import reading
 from ._ridge import Ridge
@@ -60,7 +60,6 @@ class Grouping:
         block: the layers in it.
         make_map: gives the final map of a copy of the block.
         batches: of inputs.
-        held: whether a batch is held back, by its place.
     """
 
     def __init__(
@@ -69,9 +68,8 @@ class Grouping:
         block: ODEBlock,
         make_map: Callable[[ODEBlock], FinalMap],
         batches: Batches,
-        held: Callable[[int], bool],
     ):
-        self._teacher, self._block, self._batches, self._held = teacher, block, batches, held
+        self._teacher, self._block, self._batches = teacher, block, batches
         self._trial = copied(block)
         self._map = make_map(self._trial)
         self._count = layer_count(block) or 1
@@ -110,7 +108,7 @@ class Grouping:
                     r = torch.cat(targets, -1)
                     if kept not in equations:
                         equations[kept] = Ridge.of(x, r)
-                    equations[kept].add(x, r, self._held(i))
+                    equations[kept].add(x, r, held_back(i))
         found: dict[int, list[tuple[float, Group, Tensor]]] = {}
         for kept, ridge in equations.items():
             for end, (error, change) in enumerate(ridge.solved(last - kept), kept + 1):
@@ -123,7 +121,7 @@ class Grouping:
         """The relative error of the output with each group replaced."""
         costs = dict.fromkeys(changes, 0.0)
         for i, batch in enumerate(self._batches):
-            if not self._held(i):
+            if not held_back(i):
                 continue
             states, args, kwargs = self._states(batch, a, a)
             target = call(self._teacher, batch)

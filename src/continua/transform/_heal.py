@@ -17,14 +17,12 @@ from continua._errors import ArgumentError, SolveError
 from continua.block import ODEBlock
 from continua.field import copied
 
-from ._batches import Batches, call, reached, relative_error
+from ._batches import Batches, call, held_back, reached, relative_error
 from ._blocks import blocks
 from ._recalibrate import reestimate
 
 M = TypeVar("M", bound=nn.Module)
 LOG = logging.getLogger(__name__)
-#: one batch in so many is held back
-SHARE = 4
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,9 @@ def heal(
     Args:
         small: the model to train, as `compress` made it; it is not changed.
         teacher: the model it was made from; it is not changed.
-        batches: inputs without labels, at least two batches, read again and again. Those held back
-            are chosen by their place, so a `DataLoader` should keep its order.
+        batches: inputs without labels, at least two batches, read again and again. The second, the
+            sixth and so on are held back, so the inputs should be mixed beforehand. A `DataLoader`
+            that shuffles is read once, and its batches are kept.
         steps: the largest number of steps.
         lr: the learning rate at first.
         trajectory: c, the weight of the states beside the outputs.
@@ -97,8 +96,8 @@ def heal(
     Batches(guide, [next(iter(read))])
     loss = _Loss(made, guide, trajectory)
     modes = [module.training for module in made.modules()]
-    with torch.no_grad():
-        loss.align(next(iter(read)))
+    made.eval()
+    loss.align(next(iter(read)))
     best = _Best(made, loss, read)
     optimizer = torch.optim.Adam([p for p in made.parameters() if p.requires_grad], lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -147,12 +146,12 @@ class _Best:
         return found
 
     def _read_again(self) -> None:
-        reestimate(self._model, (x for i, x in enumerate(self._batches) if i % SHARE != 1))
+        reestimate(self._model, (x for i, x in enumerate(self._batches) if not held_back(i)))
 
     @torch.no_grad()
     def _measured(self) -> float:
         self._model.eval()
-        held = [float(self._of(x)) for i, x in enumerate(self._batches) if i % SHARE == 1]
+        held = [float(self._of(x)) for i, x in enumerate(self._batches) if held_back(i)]
         return sum(held) / len(held)
 
 
@@ -171,6 +170,7 @@ class _Loss:
         for name, block in ours.items():
             self._pairs.append((block, theirs[name], _ends(block), _ends(block)))
 
+    @torch.no_grad()
     def align(self, batch: Any) -> None:
         """Find the common depths of blocks whose spans differ, as the fit of layers leaves them.
 
@@ -259,4 +259,4 @@ def _training(model: nn.Module) -> None:
 
 def _endless(batches: Batches) -> Iterator[Any]:
     while True:
-        yield from (batch for i, batch in enumerate(batches) if i % SHARE != 1)
+        yield from (batch for i, batch in enumerate(batches) if not held_back(i))
