@@ -72,7 +72,6 @@ def test_every_linear_map_is_recovered(module, shape):
         torch.testing.assert_close(found, theta[0] + 0.375 * theta[1], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:.*never the others")  # Euler does not read the last hat
 @pytest.mark.parametrize("basis", [ct.PiecewiseConstant(2), ct.Legendre(2), ct.PiecewiseLinear(3)])
 @pytest.mark.parametrize(
     "solver", [ct.Euler(2), ct.RK4(2), ct.Dopri5(steps=2), ct.ReversibleHeun(2)], ids=repr

@@ -172,9 +172,9 @@ def test_a_loader_that_shuffles_is_read_once():
 # -- warnings ----------------------------------------------------------------------------------
 
 
-def test_functions_that_are_never_read():
+def test_buckets_that_are_never_read():
     block = ct.ODEBlock(mlp(), ct.PiecewiseConstant(8), ct.Euler(steps=8))
-    with pytest.warns(UserWarning, match=r"reads 4 of the 8 functions of PiecewiseConstant\(8\)"):
+    with pytest.warns(UserWarning, match=r"reads 4 of the 8 buckets of PiecewiseConstant\(8\)"):
         ct.compress(block, steps=4)
     ct.compress(block, ct.PiecewiseConstant(4), steps=4)  # which warns of nothing
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from continua.basis import sample
+from continua.basis import PiecewiseConstant, sample
 from continua.block import ODEBlock
 from continua.solve import Euler
 
@@ -17,16 +17,15 @@ from ._convert import Increment
 
 
 def warn_unread(name: str, block: ODEBlock) -> None:
-    """Warn of basis functions that no evaluation of the field reads."""
-    if block.plan is None:
-        return
-    for basis in dict.fromkeys(b for b in block.expansion.bases.values() if b.size > 1):
+    """Warn of buckets that no evaluation of the field reads."""
+    for basis in dict.fromkeys(block.expansion.bases.values()):
+        if block.plan is None or not isinstance(basis, PiecewiseConstant):
+            continue
         read = sample(basis, block.plan.points).any(0)
         if not bool(read.all()):
             warnings.warn(
-                f"{block.solver!r} reads {int(read.sum())} of the {basis.size} functions of "
-                f"{basis!r}{_of(name)}, and never the others; give a smaller basis= as well, or "
-                "more steps",
+                f"{block.solver!r} reads {int(read.sum())} of the {basis.size} buckets of {basis!r}"
+                f"{_of(name)}, and never the others; give a smaller basis= as well, or more steps",
                 stacklevel=3,
             )
 
