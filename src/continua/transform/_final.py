@@ -137,7 +137,7 @@ class FinalMap:
         """A step with noise added to a module's output, and what the norm at the end is given."""
         given: list[Tensor] = []
         handles = []
-        if module is not None:
+        if module is not None and noise is not None:
             handles.append(module.register_forward_hook(lambda _m, _a, out: _added(out, noise)))
         if self._norm is not None:
             handles.append(
@@ -155,15 +155,15 @@ class FinalMap:
         inputs: list[Tensor] = []
         found: list[Seen] = []
 
-        def end(m: nn.Module, args: tuple[Any, ...]) -> None:
-            found.append(Seen(inputs[-1], args[0], m.weight))
-
-        def only(_m: nn.Module, args: tuple[Any, ...]) -> None:
+        def of_map(_m: nn.Module, args: tuple[Any, ...]) -> None:
             inputs.append(args[0]) if self.norm else found.append(Seen(args[0], None, None))
 
-        handles = [self._map.register_forward_pre_hook(only)]
+        def of_norm(m: Any, args: tuple[Any, ...]) -> None:
+            found.append(Seen(inputs.pop(), args[0], m.weight))
+
+        handles = [self._map.register_forward_pre_hook(of_map)]
         if self.norm and self._norm is not None:
-            handles.append(self._norm.register_forward_pre_hook(end))
+            handles.append(self._norm.register_forward_pre_hook(of_norm))
         try:
             yield found
         finally:
@@ -259,7 +259,7 @@ def _noise(like: Tensor) -> Tensor:
 
 
 def _added(out: Tensor, noise: Tensor) -> Tensor:
-    return out + noise if out.shape == noise.shape else torch.full_like(out, torch.nan)
+    return out + noise if out.shape == noise.shape else out + 1
 
 
 def _near(found: Tensor, expected: Tensor) -> bool:

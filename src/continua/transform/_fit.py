@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -87,7 +88,7 @@ class _Pair:
         args, kwargs = reached(small, self.block, next(iter(batches)))
         if not isinstance(args[0] if args else None, Tensor):
             raise ModuleError(f"block {name!r} has a state that is no tensor: it cannot be fitted")
-        self._map_of = lambda block: FinalMap(block, name, args, kwargs, final)
+        self._map_of = functools.partial(FinalMap, name=name, args=args, kwargs=kwargs, final=final)
         self.map = self._map_of(self.block)
         self.basis = self.block.expansion.weights[self.map.weight]
         self.depths, self.parts = _parts(self.block, self.basis)

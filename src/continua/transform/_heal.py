@@ -213,8 +213,9 @@ class _Loss:
 
             return forward
 
-        for pair in self._pairs:
-            saved[pair[which]] = solved(pair[which], pair[2 + which])
+        for ours, theirs, at_ours, at_theirs in self._pairs:
+            block, depths = ((ours, at_ours), (theirs, at_theirs))[which]
+            saved[block] = solved(block, depths)
         try:
             for block, forward in saved.items():
                 vars(block)["forward"] = forward
