@@ -106,6 +106,7 @@ def test_the_first_pattern_for_a_block_wins():
     assert (small[2].basis, small[2].solver.steps) == (ct.Constant(), 1)
 
 
+@pytest.mark.filterwarnings("ignore:.*never the others")
 def test_none_for_a_block_leaves_it_as_it_is():
     model = make_pair(4)
     small = ct.compress(model, ct.Constant(), steps=1, per_block={"0": {"basis": None}})
