@@ -291,14 +291,19 @@ class ODEBlock(nn.Module):
         return self._plan
 
     def rebase(
-        self, stacks: Mapping[str, tuple[Basis, Tensor]], solver: Solver | None = None
+        self,
+        stacks: Mapping[str, tuple[Basis, Tensor]],
+        solver: Solver | None = None,
+        span: Span | None = None,
     ) -> Self:
-        """Take other bases and coefficients for some tensors, and another solver, in place.
+        """Take other bases and coefficients for some tensors, solver and span, in place.
 
         Args:
             stacks: for each tensor its basis and its coefficients `[K, ...]`.
             solver: None keeps it.
+            span: None keeps it; the bases are stretched over another one.
         """
+        self._span = self._span if span is None else checked_span(span)
         used = self._solver if solver is None else checked_solver(solver)
         for name, (_, stack) in stacks.items():
             put(self.field, self.expansion.names(name), stack)

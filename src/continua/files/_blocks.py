@@ -34,10 +34,11 @@ def match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> No
             for key, config in entry(told, "bases", dict, where).items()
         }
         span = tuple(entry(told, "span", list, where))
-        if bases.keys() != block.expansion.bases.keys() or span != block.span:
-            raise FileError(f"{where}: tensors or span differ from what the factory makes")
+        if bases.keys() != block.expansion.bases.keys():
+            raise FileError(f"{where}: tensors differ from what the factory makes")
         old = {key: tensor(block.field, key) for key in bases}
         # Not zeros: memory that is not written to is not taken.
         stacks = {k: (b, old[k].new_empty(b.size, *old[k].shape[1:])) for k, b in bases.items()}
-        block.rebase(stacks, decoded_value(Solver, entry(told, "solver", dict, where)))
+        solver = decoded_value(Solver, entry(told, "solver", dict, where))
+        block.rebase(stacks, solver, span)
         block.gradient = decoded_value(Gradient, entry(told, "gradient", dict, where))

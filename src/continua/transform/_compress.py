@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +17,15 @@ from continua.field import BasisChoice, choose, choose_bases, copied, matches, n
 from continua.gradient import checked_solver
 from continua.solve import Solver
 
+from ._asked import Method, check_method, check_search
 from ._batches import Batches
 from ._blocks import blocks, refuse_elastic, transformed
-from ._budget import Budget, Choices, checked_budget, smallest_within, within_budget
+from ._budget import Budget, Choices, smallest_within, within_budget
 from ._fit import Stacks, fit_blocks
 from ._recalibrate import reestimate
 from ._sensitivity import Sensitivity, Weight, sensitivity, weighted_projection
+from ._warn import warn_post_norm, warn_unread
 
-Method = Literal["project", "interpolate", "fit"]
 Mappings = {"project": projection, "interpolate": interpolation}
 #: what a block may be given of its own, and where
 KEYS = ("basis", "state_basis", "steps", "solver")
@@ -46,6 +47,7 @@ def compress(
     budget: Budget | None = None,
     within: float | None = None,
     evaluate: Callable[[nn.Module], float] | None = None,
+    final: str | None = None,
 ) -> M:
     r"""A smaller model, by a change of basis: no retraining, no data.
 
@@ -67,8 +69,11 @@ def compress(
         state_basis: the new basis of the state, or patterns of tensor names; None takes `basis`.
         method: `"project"`, `"interpolate"`, or `"fit"`: then the last linear or convolutional map
             of each field is fitted, by least squares, so that the smaller network follows the
-            states of the larger one; one batch of `calibrate` in four is held back to choose by.
-            This is for layers that were trained apart, as those that `convert` takes.
+            states of the larger one; one batch of `calibrate` in four, the second, sixth and so
+            on, is held back to choose by. This is for layers that were trained apart, as those
+            that `convert` takes: of these, groups of neighbours become one layer each, which keeps
+            the weights of one of them. The groups are those that change the output least, and
+            steps keep the length 1, so a stack of L layers made into one of N spans (0, N).
         per_block: choices for some blocks: a mapping from patterns of block names to choices
             among `basis`, `steps`, `solver` and `state_basis`, of which the first match wins.
             A choice made here goes before the one for all blocks.
@@ -87,6 +92,8 @@ def compress(
         within: instead of a budget, how much worse the model may be: the fewest parameters are
             looked for.
         evaluate: for `within`, a number for a model in evaluation mode, of which more is better.
+        final: the name of the map that `"fit"` changes, or a pattern of it, as `"*.linear2"`; by
+            default the last that a field calls.
 
     Example:
         >>> import continua as ct
@@ -114,7 +121,7 @@ def compress(
         True
     """
     refuse_elastic(model)
-    _check_method(method, weight, calibrate)
+    check_method(method, weight, calibrate, final)
     names = _names(blocks(model))
     if all(
         given is None
@@ -128,7 +135,7 @@ def compress(
         )
     for_all = {"basis": basis, "state_basis": state_basis, "steps": steps, "solver": solver}
     chosen = _choices(names, for_all, per_block)
-    searched = _check_search(budget, within, evaluate, for_all | {"per_block": per_block})
+    searched = check_search(budget, within, evaluate, for_all | {"per_block": per_block})
     if searched and calibrate is None:
         raise ArgumentError(f"{searched}= needs inputs to measure each cut on: calibrate=[x, ...]")
     # One batch is held back, and one must be left.
@@ -138,13 +145,18 @@ def compress(
 
     def smaller(choices: Choices, batches: Batches | None) -> M:
         own = {name: dict.fromkeys(KEYS) | dict(choices.get(name, {})) for name in names.blocks}
-        return _made(model, own, names, method, batches, weights)
+        return _made(model, own, names, method, batches, weights, final)
 
     if batches is None or not searched:
-        return smaller(chosen, batches)
-    if budget is not None:
-        return within_budget(model, smaller, batches, budget)
-    return smallest_within(model, smaller, batches, within, evaluate)
+        small = smaller(chosen, batches)
+    elif budget is not None:
+        small = within_budget(model, smaller, batches, budget)
+    else:
+        small = smallest_within(model, smaller, batches, within, evaluate)
+    for name, block in blocks(small).items():
+        warn_unread(name, block)
+        warn_post_norm(name, block)
+    return small
 
 
 def _made(
@@ -154,6 +166,7 @@ def _made(
     method: Method,
     batches: Batches | None,
     weights: Sensitivity | None,
+    final: str | None,
 ) -> M:
     """The smaller model for choices for every block."""
     small = copied(model)
@@ -173,42 +186,10 @@ def _made(
         count = choice["steps"]
         block.rebase(starts[name][0], used if count is None else used.with_steps(count))
     if batches is not None and method == "fit":
-        fit_blocks(copied(model), small, starts, batches)
+        fit_blocks(copied(model), small, starts, batches, final)
     elif batches is not None:
         reestimate(small, batches)
     return small
-
-
-def _check_method(method: Any, weight: Any, calibrate: Any) -> None:
-    if method not in get_args(Method):
-        raise ArgumentError(f"method is 'project', 'interpolate' or 'fit', not {method!r}")
-    if method == "fit" and calibrate is None:
-        raise ArgumentError("method='fit' needs inputs to fit to: calibrate=[x, ...]")
-    if weight is None:
-        return
-    if weight not in get_args(Weight):
-        raise ArgumentError(f"weight is 'fisher', 'activation' or None, not {weight!r}")
-    if method == "interpolate":
-        raise ArgumentError("weight= is for projections, and method is 'interpolate'")
-    if calibrate is None:
-        raise ArgumentError(f"weight={weight!r} needs inputs to look at: calibrate=[x, ...]")
-
-
-def _check_search(budget: Any, within: Any, evaluate: Any, given: Mapping[str, Any]) -> str | None:
-    """Which argument asks for a search, if any."""
-    if budget is None and within is None:
-        if evaluate is not None:
-            raise ArgumentError("evaluate= goes with within=, the largest loss to accept")
-        return None
-    if budget is not None and within is not None:
-        raise ArgumentError("give a budget or within, not both")
-    name = "within" if budget is None else "budget"
-    for key, value in given.items():
-        if value is not None:
-            raise ArgumentError(f"{name}= chooses {key}; give one of the two")
-    if budget is not None:
-        checked_budget(budget)
-    return name
 
 
 def _half(block: ODEBlock) -> Basis:

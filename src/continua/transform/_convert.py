@@ -50,7 +50,7 @@ def convert(
 
     The block equals the layers up to rounding, and trains as they do; `compress`, another solver
     or `refine` then change its size and depth. Weights of neighbouring layers that were trained
-    apart are often far apart: look at the result, and train on if it has lost too much.
+    apart are often far apart: `compress` them with `method="fit"`, and `heal` what is left.
 
     A tensor that all layers share stays one, constant in depth; its statistics, if it has some,
     are then updated once per forward. One that only some of them share becomes several.
@@ -67,7 +67,7 @@ def convert(
 
     Example:
         >>> import continua as ct
-        >>> make = lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        >>> make = lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True)
         >>> layers = nn.Sequential(*[make() for _ in range(4)]).eval()
         >>> block = ct.convert(layers)
         >>> x = torch.randn(3, 5, 8)
