@@ -74,6 +74,7 @@ from .solve import (
 from .transform import (
     Elastic,
     HealProgress,
+    LayerRun,
     compress,
     convert,
     fit_hypernetwork,
@@ -81,7 +82,9 @@ from .transform import (
     project_gradient,
     recalibrate,
     refine,
+    revert,
     smoothness,
+    stacks,
     unroll,
 )
 
@@ -150,7 +153,10 @@ __all__ = [
     "project_gradient",
     "recalibrate",
     "refine",
+    "revert",
     "smoothness",
+    "stacks",
+    "LayerRun",
     "unroll",
     # measures
     "Comparison",

@@ -9,12 +9,15 @@ from ._hyper import fit_hypernetwork
 from ._project import project_gradient
 from ._recalibrate import recalibrate
 from ._refine import refine
+from ._revert import revert
+from ._runs import LayerRun, stacks
 from ._sizes import Choice, check_sizes, size_arguments
 from ._smoothness import smoothness
 from ._unroll import unroll
 
 __all__ = [
-    "refine", "compress", "convert", "fit_hypernetwork", "unroll", "project_gradient", "Elastic",
+    "refine", "compress", "convert", "revert", "stacks", "LayerRun", "fit_hypernetwork", "unroll",
+    "project_gradient", "Elastic",
     "smoothness", "recalibrate", "heal", "HealProgress", "blocks", "blocks_if_any", "Choice",
     "check_sizes", "size_arguments", "recipe_of", "set_recipe",
 ]  # fmt: skip

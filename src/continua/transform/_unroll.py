@@ -19,7 +19,7 @@ from continua.field import Field, put, tensor, values_at
 from continua.solve import Dynamics, Evaluate, RungeKutta, Stage
 
 from ._blocks import blocks, refuse_elastic, set_recipe
-from ._convert import Increment
+from ._stacking import Increment
 
 #: arguments whose number a tracer does not know
 UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
