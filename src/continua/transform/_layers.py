@@ -182,7 +182,7 @@ class LayerBlock(ODEBlock):
         steps.refresh()
         return steps.layers
 
-    def plain_layers(self, memo: dict[int, Any]) -> list[nn.Module]:
+    def plain_layers(self, memo: dict[Any, Any]) -> list[nn.Module]:
         """The layers at its steps as modules of their own.
 
         Args:
@@ -207,7 +207,8 @@ class LayerBlock(ODEBlock):
         for i in range(self.steps):
             # What a copy of the field does not copy: no stack is copied only to be replaced.
             own = {id(t): t for t in old.values()}
-            unit = copy.deepcopy(self.field, memo | own).layer
+            # Under "torch" a memo has the memory of tensors; each layer has its own.
+            unit = copy.deepcopy(self.field, memo | own | {"torch": {}}).layer
             for name, basis in expansion.bases.items():
                 value: Tensor = read[name][samplings[basis].index[i]].clone()
                 if isinstance(old[name], nn.Parameter):

@@ -44,7 +44,7 @@ def revert(model: M) -> M:
         raise ArgumentError(
             f"{type(model).__name__} has no layers that continua.convert(model) has converted"
         )
-    memo: dict[int, Any] = {}
+    memo: dict[Any, Any] = {}
     plain = {}
     for one in found:
         empty = nn.Sequential() if isinstance(one, nn.Sequential) else nn.ModuleList()

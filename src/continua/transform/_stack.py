@@ -48,7 +48,7 @@ class Layers(nn.Module):
 
     __repr__ = nn.Module.__repr__
 
-    def plain(self, memo: dict[int, Any], into: nn.Module) -> None:
+    def plain(self, memo: dict[Any, Any], into: nn.Module) -> None:
         """Put plain layers into a list that is empty."""
         made: list[nn.Module | None] = []
         for module in self._modules.values():

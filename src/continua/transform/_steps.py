@@ -34,7 +34,7 @@ class Steps:
     """
 
     def __init__(self, block: LayerBlock):
-        self._block, self._known = block, dict[str, tuple[Tensor, Tensor, bool]]()
+        self._block, self._known = block, dict[str, tuple[Tensor, Tensor, object]]()
         plan = block.plan
         assert plan is not None
         self._samplings, self._inverses = plan.samplings, plan.inverses
@@ -85,13 +85,15 @@ class Steps:
     def _same(self, name: str, stack: Tensor) -> bool:
         """Whether the rows of a stack that the layers have are still its rows."""
         basis = self._block.expansion.bases[name]
+        # With a graph, rows cannot be used any more once the stack was written to.
+        graph = torch.is_grad_enabled() and not stack.is_inference()
+        facts = (stack.requires_grad, stack._version if graph else None)
         known = self._known.get(name)
-        if known is not None:
-            object_, memory, trained = known
-            if object_ is stack and trained == stack.requires_grad and stack.is_set_to(memory):
+        if known is not None and known[0] is stack and known[2] == facts:
+            if stack.is_set_to(known[1]):
                 return True
         if self._samplings[basis].rows is None and stack.device.type in KINDS:
-            self._known[name] = (stack, stack.detach(), stack.requires_grad)
+            self._known[name] = (stack, stack.detach(), facts)
         return False
 
     def _sampled(self, name: str, stack: Tensor) -> Tensor:
