@@ -13,10 +13,12 @@ from ._revert import revert
 from ._runs import LayerRun, stacks
 from ._sizes import Choice, check_sizes, size_arguments
 from ._smoothness import smoothness
+from ._stack import converted
 from ._unroll import unroll
 
 __all__ = [
-    "refine", "compress", "convert", "revert", "stacks", "LayerRun", "fit_hypernetwork", "unroll",
+    "refine", "compress", "convert", "revert", "stacks", "converted", "LayerRun",
+    "fit_hypernetwork", "unroll",
     "project_gradient", "Elastic",
     "smoothness", "recalibrate", "heal", "HealProgress", "blocks", "blocks_if_any", "Choice",
     "check_sizes", "size_arguments", "recipe_of", "set_recipe",

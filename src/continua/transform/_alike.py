@@ -56,7 +56,7 @@ def compare(
         ignore: patterns of attributes that are not compared.
     """
     parts, others = dict(one.named_modules()), dict(other.named_modules())
-    for name in [*parts, *(others.keys() - parts.keys())]:
+    for name in [*parts, *(name for name in others if name not in parts)]:
         # A parametrized module has a class of its own.
         here, there = (
             type_before_parametrizations(modules[name]) if name in modules else NoneType
@@ -83,7 +83,7 @@ def compare(
 
 
 def _paired_tensors(both: str, mine: Tensors, theirs: Tensors) -> Iterator[tuple[Any, Any]]:
-    for name in [*mine, *(theirs.keys() - mine.keys())]:
+    for name in [*mine, *(name for name in theirs if name not in mine)]:
         if name not in mine or name not in theirs:
             raise ModuleError(f"only one of {both} has the tensor {name!r}")
         a, b = mine[name], theirs[name]
@@ -113,7 +113,7 @@ def _different(
     """
     mine, theirs = _attributes(one), _attributes(other)
     known = frozenset((id(a), id(b)) for a, b in ((one, other), *counterparts))
-    for name in [*mine, *(theirs.keys() - mine.keys())]:
+    for name in [*mine, *(name for name in theirs if name not in mine)]:
         here, there = mine.get(name), theirs.get(name)
         if name not in mine or name not in theirs or not _alike(here, there, known):
             yield name, here, there

@@ -13,6 +13,8 @@ from continua._errors import ModuleError
 from continua.block import ODEBlock
 from continua.solve import Euler
 
+from ._stacking import gain
+
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 LINEAR = (nn.Linear, *CONVOLUTIONS)
 
@@ -88,7 +90,7 @@ class FinalMap:
             shifted = self._block.solve(*args, solver=Euler(steps=1), **kwargs).final
         finally:
             handle.remove()
-        expected = added[0] * (end - start)
+        expected = added[0] * (end - start) * gain(self._block)
         if plain.shape != expected.shape or not torch.allclose(
             shifted - plain, expected, rtol=1e-2, atol=1e-2 * float(expected.abs().max())
         ):

@@ -20,6 +20,8 @@ from ._blocks import blocks
 from ._final import FinalMap
 from ._recalibrate import reestimate
 from ._ridge import Ridge
+from ._stack import as_blocks
+from ._stacking import gain
 
 Stacks = Mapping[str, tuple[Basis, Tensor]]
 #: one batch in so many is held back
@@ -54,16 +56,17 @@ def fit_blocks(
     modes = [module.training for module in small.modules()]
     teacher.eval()
     small.eval()
-    reestimate(small, batches)
-    for name in _in_order(small, next(iter(batches))):
-        pair = _Pair(name, teacher, small, batches)
-        found = []
-        for stacks in starts[name]:
-            pair.block.rebase(stacks)
-            found.append(pair.fitted())
-        _, best = min(found, key=lambda one: one[0])
-        pair.set(best)
+    with as_blocks(teacher, small):
         reestimate(small, batches)
+        for name in _in_order(small, next(iter(batches))):
+            pair = _Pair(name, teacher, small, batches)
+            found = []
+            for stacks in starts[name]:
+                pair.block.rebase(stacks)
+                found.append(pair.fitted())
+            _, best = min(found, key=lambda one: one[0])
+            pair.set(best)
+            reestimate(small, batches)
     for module, mode in zip(small.modules(), modes, strict=True):
         module.training = mode
 
@@ -173,7 +176,7 @@ def _parts(block: ODEBlock, basis: Basis) -> tuple[list[float], list[_Part]]:
         _Slopes(count, block.stretch.jumps), (zero,), block.span, depths
     )
     ends = torch.stack([z for (z,) in solved.saved])  # [N + 1, S]
-    slopes = ends[1:] - ends[:-1]
+    slopes = gain(block) * (ends[1:] - ends[:-1])
     weights = torch.einsum("ns,sk->nks", slopes, sample(basis, plan.points))  # [N, K, S]
     weights[weights.abs() < 1e-12 * weights.abs().max()] = 0
     parts: list[_Part] = []

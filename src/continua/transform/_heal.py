@@ -21,6 +21,7 @@ from continua.field import copied
 from ._batches import Batches, call
 from ._blocks import blocks
 from ._recalibrate import reestimate
+from ._stack import as_blocks
 
 M = TypeVar("M", bound=nn.Module)
 LOG = logging.getLogger(__name__)
@@ -206,7 +207,8 @@ class _Loss:
         try:
             for block, forward in saved.items():
                 vars(block)["forward"] = forward
-            return call(model, batch), states
+            with as_blocks(model):
+                return call(model, batch), states
         finally:
             for block in saved:
                 del vars(block)["forward"]

@@ -16,7 +16,7 @@ from continua.block import ODEBlock
 from continua.field import put, tensor, values_at
 from continua.solve import Euler, Solver
 
-from ._stacking import Increment, check_shape, fill, hidden, template
+from ._stacking import LayerIncrement, fill, hidden, template
 from ._steps import Steps
 
 
@@ -29,21 +29,6 @@ class Group(nn.ModuleList):
             out = layer(z, *args, **kwargs)
             z = hidden(out)
         return out
-
-
-class LayerIncrement(Increment):
-    """What a layer of a model adds to its hidden state.
-
-    Attributes:
-        gain: its factor, so that no step is longer than one layer.
-    """
-
-    gain = 1.0
-
-    def forward(self, z: Tensor, /, *args: Any, **kwargs: Any) -> Tensor:
-        out = hidden(self.layer(z, *args, **kwargs))
-        check_shape(self.layer, z, out)
-        return out - z if self.gain == 1 else self.gain * (out - z)
 
 
 @dataclass
@@ -120,6 +105,7 @@ class LayerBlock(ODEBlock):
     """
 
     layout: Layout
+    _kept: Kept
 
     def __init__(self, units: Sequence[nn.Module], layout: Layout, *, move: bool = False):
         vars(self).update(layout=layout, _kept=Kept())
@@ -149,7 +135,7 @@ class LayerBlock(ODEBlock):
         layout, before = self.layout, None
         if solver is not None:
             self._check(solver)
-            before = len(self) if self.stats is not None or "_solver" in vars(self) else None
+            before = len(self) if "_solver" in vars(self) else None  # none in the constructor
         super().rebase(stacks, solver)
         now = len(self)
         if before is not None and before != now:
@@ -203,12 +189,12 @@ class LayerBlock(ODEBlock):
         }
         read = values_at(expansion.bases, cpu, rows, expansion.constraints)
         shared: dict[str, Tensor] = {}
-        made = []
+        made: list[nn.Module] = []
         for i in range(self.steps):
             # What a copy of the field does not copy: no stack is copied only to be replaced.
             own = {id(t): t for t in old.values()}
             # Under "torch" a memo has the memory of tensors; each layer has its own.
-            unit = copy.deepcopy(self.field, memo | own | {"torch": {}}).layer
+            unit: Any = copy.deepcopy(self.field, memo | own | {"torch": {}}).layer
             for name, basis in expansion.bases.items():
                 value: Tensor = read[name][samplings[basis].index[i]].clone()
                 if isinstance(old[name], nn.Parameter):

@@ -104,6 +104,11 @@ def lists(model: nn.Module) -> list[Layers]:
     return [module for module in model.modules() if isinstance(module, Layers)]
 
 
+def converted(model: nn.Module) -> bool:
+    """Whether `convert` has put blocks into lists of the model's layers."""
+    return bool(lists(model))
+
+
 @contextmanager
 def as_blocks(*models: nn.Module) -> Iterator[None]:
     """Let models call their blocks as a whole."""

@@ -39,6 +39,26 @@ class Increment(nn.Module):
         return out - z
 
 
+class LayerIncrement(Increment):
+    """What a layer of a model adds to its hidden state.
+
+    Attributes:
+        gain: its factor, so that no step is longer than one layer.
+    """
+
+    gain = 1.0
+
+    def forward(self, z: Tensor, /, *args: Any, **kwargs: Any) -> Tensor:
+        out = hidden(self.layer(z, *args, **kwargs))
+        check_shape(self.layer, z, out)
+        return out - z if self.gain == 1 else self.gain * (out - z)
+
+
+def gain(block: ODEBlock) -> float:
+    """The factor of a block's field before what its layer adds."""
+    return block.field.gain if isinstance(block.field, LayerIncrement) else 1.0
+
+
 def check_shape(layer: nn.Module, z: Tensor, out: Tensor) -> None:
     """Refuse a layer whose output cannot be its next input."""
     if out.shape != z.shape:

@@ -89,9 +89,9 @@ class Steps:
         graph = torch.is_grad_enabled() and not stack.is_inference()
         facts = (stack.requires_grad, stack._version if graph else None)
         known = self._known.get(name)
-        if known is not None and known[0] is stack and known[2] == facts:
-            if stack.is_set_to(known[1]):
-                return True
+        same = known is not None and known[0] is stack and known[2] == facts
+        if known is not None and same and stack.is_set_to(known[1]):
+            return True
         if self._samplings[basis].rows is None and stack.device.type in KINDS:
             self._known[name] = (stack, stack.detach(), facts)
         return False
