@@ -27,6 +27,7 @@ from continua.transform import Choice, Elastic, blocks_if_any, recipe_of, set_re
 
 from ._elastic import at_size, elastic_config, elastic_from_config
 from ._factory import Factory, decode, describe, import_factory
+from ._hosted import as_factory, hosted_recipe
 
 FORMAT, WEIGHTS, CONFIG = 1, "model.safetensors", "config.json"
 
@@ -63,7 +64,8 @@ def save(
     Args:
         model: made by `build` or `load`, or with the factory given here; `refine` and
             `compress` keep the factory and its arguments. One file holds all sizes of an
-            `Elastic`, but not a function that it was given as `teach`.
+            `Elastic`, but not a function that it was given as `teach`. A converted model of
+            `transformers` needs no factory: its own config is stored.
         folder: made if it does not exist.
         factory: what makes a model of this kind, if `build` did not record it.
         arguments: what to call the factory with.
@@ -72,7 +74,9 @@ def save(
         The folder.
     """
     plain = model.model if isinstance(model, Elastic) else model
-    recipe = recipe_of(plain) if factory is None else describe(factory, dict(arguments or {}))
+    recipe = recipe_of(plain) or hosted_recipe(plain)
+    if factory is not None:
+        recipe = describe(factory, dict(arguments or {}))
     if recipe is None:
         raise ArgumentError(
             f"how to make this {type(plain).__name__} again is not known; make it with "
@@ -102,21 +106,25 @@ def load(
     device: str | torch.device = "cpu",
     *,
     size: Choice | None = None,
+    factory: Factory | None = None,
 ) -> nn.Module:
     """The model that `save` wrote, in evaluation mode.
 
-    The factory named in the file is imported and called: load only what you trust.
+    Without a factory, the one named in the file is imported and called: load only what you trust.
 
     Args:
         folder: where it was written.
         device: where to put it.
+        factory: called instead of the one that the file names, with the arguments in the file. For
+            a converted model of `transformers` this is its class, such as `BertModel`.
         size: of an `Elastic`, as a plain model; None for what was saved.
     """
     folder = Path(folder)
     config = _read_config(folder / CONFIG)
     tensors = _read_tensors(folder / WEIGHTS, config)
     try:
-        factory = import_factory(config["factory"]["name"])
+        name = config["factory"]["name"]
+        factory = as_factory(import_factory(name) if factory is None else factory)
         arguments = decode(config["factory"]["arguments"])
         block_configs = config["blocks"]
     except (KeyError, TypeError) as error:
@@ -126,9 +134,9 @@ def load(
     try:
         model = factory(**arguments)
     except Exception as error:
-        name = config["factory"]["name"]
         raise FileError(f"{name}(**{arguments}) in {folder / CONFIG} fails: {error}") from error
-    set_recipe(model, describe(factory, arguments))
+    if hosted_recipe(model) is None:
+        set_recipe(model, {"name": name, "arguments": config["factory"]["arguments"]})
     _match_blocks(model, block_configs, folder / CONFIG)
     if "elastic" in config:
         model = elastic_from_config(model, config["elastic"], folder / CONFIG)

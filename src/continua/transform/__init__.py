@@ -6,6 +6,7 @@ from ._convert import convert
 from ._elastic import Elastic
 from ._heal import HealProgress, heal
 from ._hyper import fit_hypernetwork
+from ._layers import LayerBlock
 from ._project import project_gradient
 from ._recalibrate import recalibrate
 from ._refine import refine
@@ -17,7 +18,7 @@ from ._stack import converted
 from ._unroll import unroll
 
 __all__ = [
-    "refine", "compress", "convert", "revert", "stacks", "converted", "LayerRun",
+    "refine", "compress", "convert", "revert", "stacks", "converted", "LayerRun", "LayerBlock",
     "fit_hypernetwork", "unroll",
     "project_gradient", "Elastic",
     "smoothness", "recalibrate", "heal", "HealProgress", "blocks", "blocks_if_any", "Choice",

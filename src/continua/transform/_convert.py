@@ -17,6 +17,7 @@ from continua.gradient import Gradient
 from continua.solve import Euler
 
 from ._alike import compare
+from ._blocks import set_recipe
 from ._runs import LayerRun, stacks
 from ._stack import with_blocks
 from ._stacking import Increment, fill, template
@@ -149,6 +150,7 @@ def _convert_model(model: M, ignore: Sequence[str], only: Sequence[str], copy: b
         for name, own in runs.items()
         for container in [made.get_submodule(name)]
     }
+    set_recipe(made, None)  # its factory would make the layers again
     for module in list(made.modules()):
         for name, child in module._modules.items():
             if id(child) in changed:

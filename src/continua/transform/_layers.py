@@ -70,6 +70,7 @@ class Layout:
         indices: attributes that count layers, with their value in the first unit.
         rates: attributes that differ from unit to unit, with all values.
         counts: where the model says how many layers it has.
+        ignore: patterns of attributes in which the layers may differ.
     """
 
     start: int
@@ -78,6 +79,12 @@ class Layout:
     indices: dict[str, int] = field(default_factory=dict)
     rates: dict[str, list[Any]] = field(default_factory=dict)
     counts: list[Count] = field(default_factory=list)
+    ignore: Sequence[str] = ()
+
+    def note(self, before: int, now: int) -> None:
+        """Let the model say that there are so many units now."""
+        for count in self.counts:
+            count.change(self.start, before * self.period, now * self.period)
 
     def settings(self, step: int, steps: int) -> Iterator[tuple[str, str, Any]]:
         """The attributes of the layer at a step, each with its part of the layer."""
@@ -135,12 +142,10 @@ class LayerBlock(ODEBlock):
         layout, before = self.layout, None
         if solver is not None:
             self._check(solver)
-            before = len(self) if "_solver" in vars(self) else None  # none in the constructor
+            before = self.steps if "_solver" in vars(self) else None  # none in the constructor
         super().rebase(stacks, solver)
-        now = len(self)
-        if before is not None and before != now:
-            for count in layout.counts:
-                count.change(layout.start, before, now)
+        if before is not None and before != self.steps:
+            layout.note(before, self.steps)
         increment: Any = self.field
         increment.gain = min(1.0, self.steps / layout.units)
         return self

@@ -133,7 +133,7 @@ class _Finder:
         parameters = {id(p): p.numel() for layer in own for p in layer.parameters()}
         layout = None
         if not reason:
-            layout = Layout(at, len(own) // period, period)
+            layout = Layout(at, len(own) // period, period, ignore=self._ignore)
             self._note_settings(own, layout)
             layout.counts = counts(self._model, name, total)
         kind = type(own[0]).__name__
