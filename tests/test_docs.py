@@ -35,6 +35,8 @@ def hub(monkeypatch):
 def test_the_code_of_a_page_runs(page, monkeypatch, tmp_path):
     if any("ct.export" in block for block in PAGES[page]):
         pytest.importorskip("onnxscript")
+    if any("import transformers" in block for block in PAGES[page]):
+        pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     code = []
