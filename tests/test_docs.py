@@ -20,8 +20,10 @@ PAGES = {
 
 
 @pytest.fixture
-def hub(monkeypatch):
-    """A hub in a folder."""
+def hub(monkeypatch, page):
+    """A hub in a folder, for the pages that use one."""
+    if not any("huggingface_hub" in block for block in PAGES[page]):
+        return
 
     def upload(repo_id: str, folder_path: str) -> None:
         shutil.copytree(folder_path, f"hub/{repo_id}")

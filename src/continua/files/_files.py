@@ -123,8 +123,8 @@ def load(
     config = _read_config(folder / CONFIG)
     tensors = _read_tensors(folder / WEIGHTS, config)
     try:
-        name = config["factory"]["name"]
-        factory = as_factory(import_factory(name) if factory is None else factory)
+        name, handed = config["factory"]["name"], factory
+        factory = as_factory(import_factory(name) if handed is None else handed)
         arguments = decode(config["factory"]["arguments"])
         block_configs = config["blocks"]
     except (KeyError, TypeError) as error:
@@ -135,8 +135,10 @@ def load(
         model = factory(**arguments)
     except Exception as error:
         raise FileError(f"{name}(**{arguments}) in {folder / CONFIG} fails: {error}") from error
-    if hosted_recipe(model) is None:
-        set_recipe(model, {"name": name, "arguments": config["factory"]["arguments"]})
+    if handed is not None:
+        set_recipe(model, config["factory"])
+    elif hosted_recipe(model) is None:
+        set_recipe(model, describe(factory, arguments))
     _match_blocks(model, block_configs, folder / CONFIG)
     if "elastic" in config:
         model = elastic_from_config(model, config["elastic"], folder / CONFIG)
