@@ -75,6 +75,7 @@ from .solve import (
 from .transform import (
     Elastic,
     HealProgress,
+    LayerRun,
     align,
     compress,
     convert,
@@ -83,7 +84,9 @@ from .transform import (
     project_gradient,
     recalibrate,
     refine,
+    revert,
     smoothness,
+    stacks,
     unroll,
 )
 
@@ -153,7 +156,10 @@ __all__ = [
     "project_gradient",
     "recalibrate",
     "refine",
+    "revert",
     "smoothness",
+    "stacks",
+    "LayerRun",
     "unroll",
     # measures
     "Comparison",

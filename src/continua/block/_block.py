@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from continua._errors import ArgumentError, ModuleError
+from continua._errors import ModuleError
 from continua.basis import Basis, Constant, Side
 from continua.field import (
     BasisChoice,
     Expansion,
     Init,
-    Sampling,
     Signal,
     Twins,
-    copied,
     expand,
     put,
     tensor,
-    values_at,
 )
 from continua.gradient import (
     Backprop,
@@ -224,7 +220,7 @@ class ODEBlock(nn.Module):
         """
         with self._dynamics(z, args, kwargs, control, self.span, None, self.solver) as dynamics:
             problem = dynamics.call.problem
-            (evaluate,) = dynamics.at([Stage(_checked_depth(s), "right")])
+            (evaluate,) = dynamics.at([Stage(checked_depth(s), "right")])
             return problem.state(evaluate(problem.z))
 
     def at(self, s: float, side: Side = "right") -> nn.Module:
@@ -234,20 +230,7 @@ class ODEBlock(nn.Module):
             s: the depth.
             side: the limit to take where a basis jumps.
         """
-        module, point = copied(self.field), self.stretch.point(_checked_depth(s), side)
-        bases = self.expansion.bases
-        coefficients = {name: tensor(module, name).detach() for name in bases}
-        samplings = {basis: Sampling.of(basis, [point]) for basis in set(bases.values())}
-        device = next((stack.device for stack in coefficients.values()), None)
-        rows = {
-            basis: None if sampling.rows is None else sampling.rows.to(device)
-            for basis, sampling in samplings.items()
-        }
-        found = values_at(bases, coefficients, rows, self.expansion.constraints)
-        for name, values in found.items():
-            row = samplings[bases[name]].index[0]
-            put(module, self.expansion.names(name), values[row].clone())
-        return module
+        return module_at(self, checked_depth(s), side)
 
     def weight_vjp(self, s: float, z: Tensor, a: Tensor, control: Any = None) -> dict[str, Tensor]:
         r"""The vector-Jacobian product of the field with its weights at one depth.
@@ -351,9 +334,3 @@ class ODEBlock(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(by_rows(fn), recurse)  # type: ignore[no-untyped-call]
         return self
-
-
-def _checked_depth(s: float) -> float:
-    if not isinstance(s, int | float) or not math.isfinite(s):
-        raise ArgumentError(f"a depth is a finite number, not {s!r}")
-    return s

@@ -23,6 +23,7 @@ from ._blocks import match_blocks
 from ._disk import check_sum, entry, read_bytes, read_json
 from ._elastic import at_size, elastic_from_config
 from ._factory import FACTORIES, MOST_STEPS, Factory, decode, describe, find_factory
+from ._hosted import as_factory
 from ._save import CONFIG, FORMAT, WEIGHTS, unique_tensors
 
 #: what a model may have been cast to
@@ -55,7 +56,8 @@ def load(
         folder: where it was written.
         device: where to put it.
         size: of an `Elastic`, as a plain model; None for what was saved.
-        factory: called with the arguments in the file, whatever factory the file names.
+        factory: called with the arguments in the file, whatever factory the file names. For a
+            converted model of `transformers` this is its class, such as `BertModel`.
         trust: packages of which a file may name the `nn.Module` classes, and the functions that
             are annotated to return one.
         allow_nan: whether weights may be NaN.
@@ -173,7 +175,7 @@ def _compare(
 
 def _recipe(
     config: Mapping[str, Any], path: Path, factory: Factory | None, trust: Sequence[str]
-) -> tuple[Recipe, partial[nn.Module], bool]:
+) -> tuple[Recipe | None, partial[nn.Module], bool]:
     """What to call, ready to be called, and whether it is on our list."""
     told = entry(config, "factory", dict, path)
     name = entry(told, "name", str, path)
@@ -181,10 +183,12 @@ def _recipe(
     try:
         found = find_factory(name, trust) if factory is None else factory
         arguments = decode(arguments)
-        recipe = describe(found, arguments)
+        hosted = as_factory(found)
+        recipe = describe(found, arguments) if hosted is None else None
     except ContinuaError as error:
         raise FileError(f"{path}: {error}") from error
-    return recipe, partial(found, **arguments), factory is None and name in FACTORIES
+    ours = factory is None and name in FACTORIES
+    return recipe, partial(hosted or found, **arguments), ours
 
 
 def _check_numbers(value: Any, most: int, path: Path) -> None:

@@ -19,6 +19,7 @@ from ._blocks import match_blocks
 from ._disk import as_json, sha256, write_files
 from ._elastic import elastic_config
 from ._factory import Factory, describe, encoded_value
+from ._hosted import hosted_recipe
 
 FORMAT, WEIGHTS, CONFIG = 1, "model.safetensors", "config.json"
 
@@ -56,7 +57,8 @@ def save(
     Args:
         model: made by `build` or `load`, or with the factory given here; `refine` and
             `compress` keep the factory and its arguments. One file holds all sizes of an
-            `Elastic`, but not a function that it was given as `teach`.
+            `Elastic`, but not a function that it was given as `teach`. A converted model of
+            `transformers` needs no factory: its own config is stored.
         folder: made if it does not exist.
         factory: what makes a model of this kind, if `build` did not record it. It is called once
             to check that names and shapes are those of the model.
@@ -66,7 +68,9 @@ def save(
         The folder.
     """
     plain = model.model if isinstance(model, Elastic) else model
-    recipe = recipe_of(plain) if factory is None else describe(factory, dict(arguments or {}))
+    recipe = recipe_of(plain) or hosted_recipe(plain)
+    if factory is not None:
+        recipe = describe(factory, dict(arguments or {}))
     if recipe is None:
         raise ArgumentError(
             f"how to make this {type(plain).__name__} again is not known; make it with "

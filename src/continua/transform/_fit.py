@@ -23,6 +23,7 @@ from ._final import FinalMap, Seen
 from ._groups import Grouping, layer_count
 from ._recalibrate import reestimate
 from ._ridge import Ridge
+from ._stack import as_blocks
 
 Stacks = Mapping[str, tuple[Basis, Tensor]]
 LOG = logging.getLogger(__name__)
@@ -62,17 +63,18 @@ def fit_blocks(
     modes = [module.training for module in small.modules()]
     teacher.eval()
     small.eval()
-    reestimate(small, batches)
-    for name in _in_order(small, next(iter(batches))):
-        pair = _Pair(name, teacher, small, batches, final)
-        kept = pair.grouped()
-        found = []
-        for stacks in starts[name] if kept is None else [kept]:
-            pair.block.rebase(stacks)
-            found.append(pair.fitted())
-        _, best = min(found, key=lambda one: one[0])
-        pair.set(best)
+    with as_blocks(teacher, small):
         reestimate(small, batches)
+        for name in _in_order(small, next(iter(batches))):
+            pair = _Pair(name, teacher, small, batches, final)
+            kept = pair.grouped()
+            found = []
+            for stacks in starts[name] if kept is None else [kept]:
+                pair.block.rebase(stacks)
+                found.append(pair.fitted())
+            _, best = min(found, key=lambda one: one[0])
+            pair.set(best)
+            reestimate(small, batches)
     for module, mode in zip(small.modules(), modes, strict=True):
         module.training = mode
 
@@ -92,7 +94,9 @@ class _Pair:
         self.map = self._map_of(self.block)
         self.basis = self.block.expansion.weights[self.map.weight]
         self.depths, self.parts = _parts(self.block, self.basis)
-        self.targets = self.depths
+        start, end = self.other.span
+        width = (end - start) / (self.depths[-1] - self.depths[0])
+        self.targets = [start + width * (depth - self.depths[0]) for depth in self.depths]
         if self.map.norm and any(len(w) > 1 or w.any(0).sum() > 1 for w in self._weights()):
             raise ModuleError(
                 f"the field of block {name!r} ends in a layer norm, and is fitted with Euler "

@@ -20,6 +20,7 @@ from continua.field import copied
 from ._batches import Batches, call, held_back, reached, relative_error
 from ._blocks import blocks
 from ._recalibrate import reestimate
+from ._stack import as_blocks
 
 M = TypeVar("M", bound=nn.Module)
 LOG = logging.getLogger(__name__)
@@ -219,7 +220,8 @@ class _Loss:
         try:
             for block, forward in saved.items():
                 vars(block)["forward"] = forward
-            return call(model, batch), states
+            with as_blocks(model):
+                return call(model, batch), states
         finally:
             for block in saved:
                 del vars(block)["forward"]

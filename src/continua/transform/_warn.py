@@ -13,7 +13,7 @@ from continua.block import ODEBlock
 from continua.solve import Euler
 
 from ._batches import REFUSALS
-from ._convert import Increment
+from ._stacking import Increment
 
 
 def warn_unread(name: str, block: ODEBlock) -> None:
