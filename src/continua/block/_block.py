@@ -35,7 +35,7 @@ from continua.gradient import (
 from continua.solve import RK4, Solution, Solver, Span, Stage, Stats, sides
 
 from ._dynamics import BlockDynamics, Call
-from ._layout import by_rows, described, html, shared
+from ._layout import by_rows, checked_depth, described, html, module_at, shared
 from ._plan import Plan, Stretch
 
 Ends = tuple[float | Tensor, float | Tensor]
