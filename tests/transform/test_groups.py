@@ -96,7 +96,7 @@ def test_a_file_keeps_the_span(tmp_path):
     model = residual_stack(4)
     small = halved(model, 2, inputs(32, 6)).eval()
     ct.save(small, tmp_path / "small", factory=make_stack, arguments={"count": 4})
-    again = ct.load(tmp_path / "small").double()
+    again = ct.load(tmp_path / "small", factory=make_stack).double()
     assert again.span == (0.0, 2.0)
     x = torch.randn(4, 6, dtype=torch.float64)
     torch.testing.assert_close(again(x), small(x))

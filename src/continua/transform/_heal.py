@@ -181,11 +181,12 @@ class _Loss:
         for i, (block, other, depths, _) in enumerate(self._pairs):
             if block.span == other.span:
                 continue
-            args, kwargs = reached(self._small, block, batch)
+            with as_blocks(self._small, self._teacher):
+                args, kwargs = reached(self._small, block, batch)
+                given, named = reached(self._teacher, other, batch)
             ours = block.solve(*args, save_at=depths, **kwargs).z
-            args, kwargs = reached(self._teacher, other, batch)
             every = _ends(other)
-            theirs = other.solve(*args, save_at=every, **kwargs).z
+            theirs = other.solve(*given, save_at=every, **named).z
             errors = [[float(relative_error(a, b)) for b in theirs] for a in ours]
             self._pairs[i] = block, other, depths, [every[j] for j in _in_order(errors)]
 
