@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from continua import plot
+from continua.files import write_whole
 from continua.recipes import write_figure
-from continua.train import write_whole
 
 from ._measure import Row
 from ._suite import Bench

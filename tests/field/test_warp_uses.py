@@ -54,7 +54,7 @@ def test_files(tmp_path):
     block = ct.build(warped_block, width=3, dilation=0.5)
     with torch.no_grad():
         block.field.dilation.fill_(0.7)
-    other = ct.load(ct.save(block, tmp_path / "model"))
+    other = ct.load(ct.save(block, tmp_path / "model"), factory=warped_block)
     assert other.field.dilation.item() == pytest.approx(0.7)
     x = torch.randn(2, 3)
     assert torch.equal(other(x), block.eval()(x))

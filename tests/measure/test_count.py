@@ -158,7 +158,7 @@ def test_what_is_copied_or_saved_meanwhile_is_as_before(tmp_path):
     model.block.gradient = ct.Adjoint(solver=ct.RK4(steps=3))
     with ct.count_evaluations(model) as count:
         twin, fine = copy.deepcopy(model), ct.refine(model)
-        again = ct.load(ct.save(model, tmp_path / "model"))
+        again = ct.load(ct.save(model, tmp_path / "model"), factory=Net)
         twin(torch.ones(2, 3)), fine(torch.ones(2, 3))
     assert count.forward == 0
     for other in (twin, fine, again):

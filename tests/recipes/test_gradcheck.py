@@ -17,14 +17,14 @@ def folder(tmp_path):
 
 
 def test_every_block_gets_a_table(folder, capsys):
-    assert cli.run(["gradcheck", str(folder), "--shape", "3"]) == 0
+    assert cli.run(["gradcheck", str(folder), "--trust", "nets", "--shape", "3"]) == 0
     shown = capsys.readouterr().out
     assert "block block" in shown
     assert "Checkpoint(states='sqrt')" in shown
 
 
 def test_json(folder, capsys):
-    assert cli.run(["gradcheck", str(folder), "--shape", "3", "--json"]) == 0
+    assert cli.run(["gradcheck", str(folder), "--shape", "3", "--json", "--trust", "nets"]) == 0
     rows = json.loads(capsys.readouterr().out)["block"]
     exact = [row for row in rows if row["refusal"] is None and "Adjoint" not in row["gradient"]]
     assert len(exact) == 3
@@ -41,7 +41,7 @@ def test_json(folder, capsys):
     ],
 )
 def test_mistakes(folder, capsys, command, arguments, match):
-    assert cli.run([command, str(folder), *arguments]) == 2
+    assert cli.run([command, str(folder), "--trust", "nets", *arguments]) == 2
     said = capsys.readouterr()
     assert match in said.err
     assert said.out == ""

@@ -39,8 +39,10 @@ def test_compress_refine_and_export(trained, capsys, tmp_path):
 
 def test_each_basis_is_halved_as_what_it_is(capsys, tmp_path):
     ct.save(ct.build(nets.mixed), tmp_path / "mixed")
-    assert run(capsys, "compress", tmp_path / "mixed", tmp_path / "half")[0] == 0
-    (block,) = ct.transform.blocks(ct.load(tmp_path / "half")).values()
+    assert run(capsys, "compress", tmp_path / "mixed", tmp_path / "half")[0] == 2
+    trust = ("--trust", "nets")
+    assert run(capsys, "compress", *trust, tmp_path / "mixed", tmp_path / "half")[0] == 0
+    (block,) = ct.transform.blocks(ct.load(tmp_path / "half", factory=nets.mixed)).values()
     assert block.expansion.weights == {
         "0.weight": ct.Fourier(2, period=2 * math.pi),
         "0.bias": ct.BSpline(4, degree=2),

@@ -93,7 +93,7 @@ def folder(tmp_path):
 
 
 def test_the_command_shows_the_table(folder, capsys):
-    assert cli.run(["memory", str(folder), "--shape", "3"]) == 0
+    assert cli.run(["memory", str(folder), "--shape", "3", "--trust", "nets"]) == 0
     shown = capsys.readouterr().out
     assert "Adam state" in shown
     assert "Checkpoint(states='sqrt')" in shown
@@ -101,7 +101,8 @@ def test_the_command_shows_the_table(folder, capsys):
 
 
 def test_the_command_in_json_and_evaluation_mode(folder, capsys):
-    assert cli.run(["memory", str(folder), "--shape", "3", "--evaluation", "--json"]) == 0
+    command = ["memory", str(folder), "--shape", "3", "--trust", "nets"]
+    assert cli.run([*command, "--evaluation", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     rows = {row["gradient"]: row for row in found["rows"]}
     assert rows["Adjoint(state='backsolve', solver=None)"]["refusal"] is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from continua.train import Checkpoints, Interrupted, _loop, fit
-from train.subjects import course, metrics, small, task
+from train.subjects import Small, course, metrics, small, task
 
 
 def main(folder: Path, rank: int) -> None:
@@ -55,7 +55,7 @@ def main(folder: Path, rank: int) -> None:
 def weights(model) -> str:
     import continua as ct
 
-    model = ct.load(model) if isinstance(model, Path) else model
+    model = ct.load(model, factory=Small) if isinstance(model, Path) else model
     digest = hashlib.sha256()
     for value in model.state_dict().values():
         digest.update(value.numpy().tobytes())

@@ -9,7 +9,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 import continua as ct
 from continua.train import Checkpoints, Classification, Task, evaluate, fit
-from train.subjects import course, points, run, small, task
+from train.subjects import Small, course, points, run, small, task
 
 
 def test_every_size_comes_out_of_one_run(tmp_path):
@@ -19,7 +19,7 @@ def test_every_size_comes_out_of_one_run(tmp_path):
     assert outcome.model.sizes == (4, 2, 1)
     best = Checkpoints(tmp_path).best()
     for size in (4, 2, 1):
-        plain = ct.load(best, size=size)
+        plain = ct.load(best, size=size, factory=Small)
         assert plain.block.solver.steps == size
         found = evaluate(plain, task())
         assert found["accuracy"] > 0.8

@@ -17,6 +17,7 @@ from continua.train import (
 )
 from train.subjects import (
     Picture,
+    Small,
     assert_same,
     course,
     parameters,
@@ -50,7 +51,7 @@ def test_best_and_last(tmp_path):
     assert Checkpoints(tmp_path).last().name == "step-00000016"
     assert outcome.position.best == 0.9
     assert outcome.position.stale == 2
-    best = ct.load(Checkpoints(tmp_path).best())
+    best = ct.load(Checkpoints(tmp_path).best(), factory=Small)
     assert torch.equal(parameters(best), parameters(outcome.model))
 
 
@@ -87,7 +88,7 @@ def test_evaluation_every_so_many_epochs_and_at_the_end(tmp_path):
 def test_without_a_validation_part_the_last_counts(tmp_path):
     data = points(sizes=(36, 0, 12))
     outcome = fit(small, Classification(data), course(), tmp_path, device="cpu")
-    last = ct.load(Checkpoints(tmp_path).last())
+    last = ct.load(Checkpoints(tmp_path).last(), factory=Small)
     assert torch.equal(parameters(last), parameters(outcome.model))
 
 

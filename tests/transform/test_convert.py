@@ -145,7 +145,7 @@ def made(count: int = 3) -> nn.Sequential:
 def test_a_converted_model_is_saved_with_its_factory(tmp_path, x):
     model = made().eval()
     ct.save(model, tmp_path, factory=made, arguments={"count": 3})
-    again = ct.load(tmp_path)
+    again = ct.load(tmp_path, factory=made)
     assert torch.equal(again[1](x), model[1](x))
 
 

@@ -44,7 +44,8 @@ class BlockRerun(Rerun):
         dynamics = self._dynamics
         weights = dynamics.weights_at(self._run, stages, leaves)
         depths = dynamics.depths(stages)
-        evaluate = dynamics.evaluations(weights, depths, self._x, self._args, self._kwargs)
+        given = self._x, self._args, self._kwargs
+        evaluate = dynamics.evaluations(self._run, weights, depths, *given)
         rows = [row for _, _, rows in weights.read.values() for row in rows]
         others = self._others if leaves else []
         used: list[list[int]] = [[] for _ in stages]

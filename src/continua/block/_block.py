@@ -211,6 +211,21 @@ class ODEBlock(nn.Module):
         self.record(out.stats)
         return out
 
+    def slope(self, s: float, z: Any, *args: Any, control: Any = None, **kwargs: Any) -> Any:
+        """The field at one depth: dz/ds, in the graph of its coefficients. State is not updated.
+
+        Args:
+            s: the depth.
+            z: the state there.
+            args: further arguments of the field.
+            control: what a `Field` sees as the input x; z by default.
+            kwargs: further arguments of the field.
+        """
+        with self._dynamics(z, args, kwargs, control, self.span, None, self.solver) as dynamics:
+            problem = dynamics.call.problem
+            (evaluate,) = dynamics.at([Stage(_checked_depth(s), "right")])
+            return problem.state(evaluate(problem.z))
+
     def at(self, s: float, side: Side = "right") -> nn.Module:
         """The plain module at one depth, its tensors detached copies.
 
@@ -218,9 +233,7 @@ class ODEBlock(nn.Module):
             s: the depth.
             side: the limit to take where a basis jumps.
         """
-        if not isinstance(s, int | float) or not math.isfinite(s):
-            raise ArgumentError(f"a depth is a finite number, not {s!r}")
-        module, point = copied(self.field), self.stretch.point(s, side)
+        module, point = copied(self.field), self.stretch.point(_checked_depth(s), side)
         bases = self.expansion.bases
         coefficients = {name: tensor(module, name).detach() for name in bases}
         samplings = {basis: Sampling.of(basis, [point]) for basis in set(bases.values())}
@@ -329,3 +342,9 @@ class ODEBlock(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(by_rows(fn), recurse)  # type: ignore[no-untyped-call]
         return self
+
+
+def _checked_depth(s: float) -> float:
+    if not isinstance(s, int | float) or not math.isfinite(s):
+        raise ArgumentError(f"a depth is a finite number, not {s!r}")
+    return s

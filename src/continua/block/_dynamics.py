@@ -169,7 +169,7 @@ class BlockDynamics(Dynamics):
         plan = self._plan.placed(*self._kind(self._run))
         if self._in_parts(plan):
             return in_parts(len(plan.points), lambda i, j: self._part(plan.part(i, j)))
-        self._weights = self._run.at(plan.samplings, plan.points, plan.inverses)
+        self._weights = self._run.on_grid(plan.samplings, plan.points, plan.inverses)
         return self._first(self._weights, self._plan_depths(plan))
 
     def _part(self, plan: Plan) -> Sequence[Evaluate]:
@@ -188,7 +188,8 @@ class BlockDynamics(Dynamics):
 
     def _first(self, weights: StageWeights, depths: Sequence[Tensor]) -> Sequence[Evaluate]:
         """The evaluations; the very first of a solve shows the mistakes of a field."""
-        calls = self._calls(weights, depths, self.call.x, self.call.args, self.call.kwargs)
+        call = self.call
+        calls = self._calls(self._run, weights, depths, call.x, call.args, call.kwargs)
         problem = self.call.problem
         if self._checked:
             return problem.evaluations(calls, depths, self.call.x)
@@ -199,13 +200,14 @@ class BlockDynamics(Dynamics):
 
     def _calls(
         self,
+        run: FieldRun,
         weights: StageWeights,
         depths: Sequence[Tensor],
         x: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> list[Callable[[Any], Any]]:
-        calls = weights.calls(args, kwargs)
+        calls = run.calls(weights, args, kwargs)
         if not self.is_field:
             return calls
         return [_called(call, s, x) for call, s in zip(calls, depths, strict=True)]
@@ -223,10 +225,16 @@ class BlockDynamics(Dynamics):
         return run.at(samplings, points, None, leaves)
 
     def evaluations(
-        self, weights: StageWeights, depths: Sequence[Tensor], x: Any, args: Any, kwargs: Any
+        self,
+        run: FieldRun,
+        weights: StageWeights,
+        depths: Sequence[Tensor],
+        x: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> list[Evaluate]:
         """The field at some stages for a given input and arguments."""
-        calls = self._calls(weights, depths, x, args, kwargs)
+        calls = self._calls(run, weights, depths, x, args, kwargs)
         return self.call.problem.evaluations(calls, depths, x)
 
     def _kind(self, run: FieldRun) -> tuple[torch.dtype, torch.device]:

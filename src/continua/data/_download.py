@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import tarfile
@@ -10,10 +11,11 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from continua._errors import ContinuaError, FileError
 
-from ._files import VARIABLE, Remote
+from ._files import VARIABLE, Remote, most_unpacked
 
 Progress = Callable[[str, int, int], None]
 
@@ -63,7 +65,7 @@ def unpack(archive: Path, names: Sequence[str], folder: Path) -> None:
     """Take the named files out of a tar archive, whatever folder they lie in there.
 
     Only files that are asked for are written, under names of our own, so an archive cannot write
-    anywhere else.
+    anywhere else. Links are refused, and so is an archive that unpacks to far more than its size.
 
     Args:
         archive: the `.tar.gz`.
@@ -72,13 +74,19 @@ def unpack(archive: Path, names: Sequence[str], folder: Path) -> None:
     """
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         try:
-            with tarfile.open(archive) as tar:
+            with (
+                gzip.open(archive) as file,
+                tarfile.open(fileobj=_Short(file, archive), mode="r|") as tar,
+            ):
                 for member in tar:
                     name = member.name.rpartition("/")[2]
-                    source = tar.extractfile(member) if name in names else None
-                    if source is not None:
-                        with source, open(Path(temporary, name), "wb") as target:
-                            shutil.copyfileobj(source, target, 2**20)
+                    if name not in names or member.isdir():
+                        continue
+                    source = tar.extractfile(member) if member.isreg() else None
+                    if source is None:
+                        raise FileError(f"{archive} cannot be unpacked: {member.name} is a link")
+                    with source, open(Path(temporary, name), "wb") as target:
+                        shutil.copyfileobj(source, target, 2**20)
         except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
             raise FileError(f"{archive} cannot be unpacked: {error}") from error
         missing = [name for name in names if not Path(temporary, name).is_file()]
@@ -87,6 +95,23 @@ def unpack(archive: Path, names: Sequence[str], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
             os.replace(Path(temporary, name), folder / name)
+
+
+class _Short:
+    """A file to read from, up to the bytes that an archive may hold."""
+
+    def __init__(self, file: IO[bytes], archive: Path):
+        self.file, self.archive = file, archive
+        self.most = self.left = most_unpacked(archive)
+
+    def read(self, size: int) -> bytes:
+        found = self.file.read(size)
+        self.left -= len(found)
+        if self.left < 0:
+            raise FileError(
+                f"{self.archive} cannot be unpacked: it holds more than {self.most:,} bytes"
+            )
+        return found
 
 
 def _reason(error: BaseException) -> str:

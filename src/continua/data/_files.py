@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import zlib
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from pathlib import Path
 from continua._errors import ContinuaError, FileError
 
 VARIABLE = "CONTINUA_DATA"
+#: a compressed file may hold this many times its own bytes, and so many more
+RATIO, FREE = 100, 2**24
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,21 @@ def locate(
     return best
 
 
+def most_unpacked(path: Path) -> int:
+    """How many bytes a compressed file may hold."""
+    return FREE + RATIO * path.stat().st_size
+
+
 def content(path: Path) -> bytes:
     """All bytes of a file, decompressed if it is compressed, whatever its name says."""
     try:
         raw = path.read_bytes()
         if raw[:2] == b"\x1f\x8b":
-            raw = gzip.decompress(raw)
+            most = most_unpacked(path)
+            with gzip.open(io.BytesIO(raw)) as file:
+                raw = file.read(most + 1)
+            if len(raw) > most:
+                raise FileError(f"{path} is damaged: it unpacks to more than {most:,} bytes")
     except EOFError:
         raise FileError(f"{path} is truncated: its compressed stream has no end") from None
     except (gzip.BadGzipFile, zlib.error) as error:

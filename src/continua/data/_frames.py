@@ -17,6 +17,7 @@ from torch import Tensor
 from continua._errors import ArgumentError, ContinuaError, FileError
 
 from ._dataset import Part
+from ._files import most_unpacked
 from ._split import cut
 from ._video import InMemory, VideoDataset, checked_count
 
@@ -179,7 +180,7 @@ def _opener() -> Callable[[Path], Tensor]:
             with Image.open(path, formats=("PNG", "JPEG")) as image:
                 plain = image if image.mode == "L" else image.convert("RGB")
                 pixels = torch.from_numpy(np.array(plain, dtype=np.uint8))
-        except (OSError, SyntaxError, ValueError) as error:
+        except Exception as error:  # Pillow has many kinds
             raise FileError(f"{path} cannot be read as an image: {error}") from None
         return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
 
@@ -226,12 +227,17 @@ def _told(arrays: Mapping[str, tuple[Path, NDArray[Any]]]) -> str:
 def _opened(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of a file by name; never unpickled."""
     try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                whole = sum(member.file_size for member in archive.infolist())
+            if whole > (most := most_unpacked(path)):
+                raise ValueError(f"it unpacks to {whole:,} bytes, more than {most:,}")
         opened = np.load(path, allow_pickle=False)
         if isinstance(opened, np.ndarray):
             return {path.stem: opened}
         with opened:
             return {name: opened[name] for name in opened.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # of the system, of zip, of zlib or of NumPy
         raise FileError(f"{path} cannot be read as arrays: {error}") from None
 
 

@@ -17,12 +17,13 @@ from ._hyper import Hypernetwork
 from ._initial import Init
 from ._order import HigherOrder, SelectiveSecondOrder
 from ._patterns import choose, listed, matches
-from ._run import FieldRun, StageWeights
+from ._run import FieldRun
 from ._sampling import Sampling, contract, values_at
 from ._signal import Signal
 from ._tensors import copied, put, real, slot, tensor, tensor_names
 from ._twin import Twin, Twins
 from ._warp import Warped
+from ._weights import StageWeights
 
 __all__ = [
     # fields

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
 from torch.nn.utils import parametrize
 
 from continua._errors import ModuleError
@@ -16,7 +17,7 @@ from ._expansion import Expansion
 from ._sampling import Sampling, values_at
 from ._tensors import Registry, slot, tensor
 from ._twin import Twin, Twins
-from ._views import Views, may_keep_views
+from ._weights import StageWeights
 
 
 class FieldRun:
@@ -48,9 +49,8 @@ class FieldRun:
         self.updates = field.training and coefficients is None and has_state
         self._accepted: list[StageWeights] = []
         self._rows: dict[str, Sequence[Tensor]] = {}
-        self.placed: StageWeights | None = None  #: whose constant weights the twin has
         self.twin: Twin | None = None
-        self.views: Views | None = None  #: where nothing is recorded
+        self.placed: StageWeights | None = None  #: whose fixed weights the twin has
 
     def __enter__(self) -> Self:
         if parametrize._cache_enabled and any(
@@ -67,8 +67,6 @@ class FieldRun:
             self.coefficients = self._given
         elif self.twin is not None:
             self.coefficients = self.twin.coefficients()
-            if may_keep_views(self.coefficients.values()):
-                self.views = self.twin.views
         else:
             expansion = self.expansion
             names = (*expansion.weights, *expansion.state, *expansion.carried)
@@ -78,7 +76,7 @@ class FieldRun:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self.twin is not None:
             self._twins.give_back(self.twin)
-        self.twin = self.placed = self.views = None
+        self.twin = self.placed = None
         self._accepted, self._rows = [], {}
 
     def rows(self, name: str, sampling: Sampling) -> Sequence[Tensor]:
@@ -89,10 +87,7 @@ class FieldRun:
         # The coefficients themselves: once is enough for all evaluations of a solve.
         rows = self._rows.get(name)
         if rows is None:
-            stack = self.coefficients[name]
-            rows = self._rows[name] = (
-                _unbound(stack) if self.views is None else self.views.rows(name, stack)
-            )
+            rows = self._rows[name] = _unbound(self.coefficients[name])
         return rows
 
     def at(
@@ -112,6 +107,123 @@ class FieldRun:
                 leaves to differentiate by, False constants.
         """
         return StageWeights(self, samplings, points, inverses or {}, leaves)
+
+    def on_grid(
+        self,
+        samplings: Mapping[Basis, Sampling],
+        points: Sequence[Point],
+        inverses: Mapping[Basis, Tensor],
+    ) -> StageWeights:
+        """The same at all points of a fixed grid.
+
+        Where no graph is recorded and every weight is a coefficient, the twin keeps what was read
+        for its next solve: views of the coefficients, and memory for the state. This saves 7 % of
+        the time of a small residual block (`python benchmarks/kept.py --rounds 1000`, 2026-11-18).
+        """
+        twin = self.twin
+        if twin is None or not self._may_keep(samplings):
+            return StageWeights(self, samplings, points, inverses, None)
+        if twin.kept is not None:
+            known, memory, weights = twin.kept
+            if known is samplings and all(
+                t.is_set_to(memory[name]) for name, t in self.coefficients.items()
+            ):
+                for name, (found, picks) in self.state(samplings).items():
+                    torch.index_select(found, 0, picks, out=weights.state[name][1])
+                return weights
+        with torch.inference_mode(False), torch.no_grad():
+            # Detached, they keep memory alive, but no parameter.
+            memory = {name: t.detach() for name, t in self.coefficients.items()}
+            self.coefficients = memory
+            weights = StageWeights(self, samplings, points, inverses, None)
+        twin.kept = samplings, memory, weights
+        return weights
+
+    def _may_keep(self, samplings: Mapping[Basis, Sampling]) -> bool:
+        return (
+            not torch.is_grad_enabled()
+            and not self.updates
+            and all(samplings[b].rows is None for b in self.expansion.weights.values())
+            and all(map(_is_plain, self.coefficients.values()))
+            and torch._C._len_torch_dispatch_stack() == 0
+            and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        )
+
+    def state(self, samplings: Mapping[Basis, Sampling]) -> dict[str, tuple[Tensor, Tensor]]:
+        """For each piece of state its distinct values, and which of them each evaluation picks."""
+        bases, rules = self.expansion.state, self.expansion.constraints
+        rows = {basis: samplings[basis].rows for basis in bases.values()}
+        found = values_at(bases, self.coefficients, rows, rules)
+        return {name: (value, samplings[bases[name]].picks) for name, value in found.items()}
+
+    def calls(
+        self, weights: StageWeights, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[Callable[..., Any]]:
+        """The field at each evaluation, as a function of its first arguments."""
+        count = len(weights.points)
+        if self.twin is None:
+            return [self._compiled(weights, i, args, kwargs) for i in range(count)]
+        slots = [
+            (*place, values)
+            for name, values in weights.varying.items()
+            for place in self.twin.slots[name]
+        ]
+        if not slots:
+            return [self._call(self.twin, weights, 0, slots, args, kwargs)] * count
+        return [self._call(self.twin, weights, i, slots, args, kwargs) for i in range(count)]
+
+    def _call(
+        self,
+        twin: Twin,
+        weights: StageWeights,
+        i: int,
+        slots: Sequence[tuple[Registry, str, Sequence[Tensor]]],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Callable[..., Any]:
+        module = twin.module
+        written = (*weights.state, *weights.counts) if self.updates else ()
+        plain = not (args or kwargs or written)  # often, and called very often
+
+        def call(*given: Any) -> Any:
+            for registry, key, values in slots:
+                registry[key] = values[i]
+            if self.placed is not weights:
+                twin.put(weights.fixed)
+                self.placed = weights
+            if plain:
+                return module(*given)
+            out = module(*given, *args, **kwargs)
+            for name in written:
+                for registry, key in twin.slots[name]:
+                    left = registry[key]
+                    if left is not weights.varying[name][i] and left is not None:
+                        weights.replaced.setdefault(name, {})[i] = left.detach()
+            return out
+
+        return call
+
+    def _compiled(
+        self, weights: StageWeights, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[..., Any]:
+        field, names = self.field, self.expansion.names
+        found = weights.fixed | {name: values[i] for name, values in weights.varying.items()}
+        places = [(name, *slot(field, n), v) for name, v in found.items() for n in names(name)]
+
+        def call(*given: Any) -> Any:
+            # What `torch.func.functional_call` does, but state that is replaced can be read.
+            before = [registry[key] for _, registry, key, _ in places]
+            for _, registry, key, value in places:
+                registry[key] = value
+            out = field(*given, *args, **kwargs)
+            for (name, registry, key, value), old in zip(places, before, strict=True):
+                left = registry[key]
+                if self.updates and left is not value and left is not None:
+                    weights.replaced.setdefault(name, {})[i] = left.detach()
+                registry[key] = old
+            return out
+
+        return call
 
     def accept(self, weights: StageWeights) -> None:
         """Let evaluations take part in the update of the state."""
@@ -141,181 +253,13 @@ class FieldRun:
         sigma.copy_(updated(inverse.to(sigma.device), sigma, before, after))
 
 
+def _is_plain(x: Tensor) -> bool:
+    """Whether a tensor has memory of its own, and can be asked for it."""
+    return (x.is_cpu or x.is_cuda) and not x.is_inference() and not wrapped(x)
+
+
 def _unbound(stack: Tensor) -> Sequence[Tensor]:
     return stack.unbind(0) if len(stack) > 1 else (stack.squeeze(0),)
-
-
-class StageWeights:
-    """The weights and the state of a field at several evaluations, and the field called with them.
-
-    Attributes:
-        state: for each piece of state its values before the evaluations and after, `[E, ...]`.
-        counts: the counters, one for each evaluation.
-        read: for each weight its sampling, the rows that are used, and these as leaves.
-    """
-
-    def __init__(
-        self,
-        run: FieldRun,
-        samplings: Mapping[Basis, Sampling],
-        points: Sequence[Point],
-        inverses: Mapping[Basis, Tensor],
-        leaves: bool | None,
-    ):
-        self.points, self.inverses = points, inverses
-        self.state: dict[str, tuple[Tensor, Tensor]] = {}
-        self.counts: dict[str, Tensor] = {}
-        self.read: dict[str, tuple[Sampling, list[int], list[Tensor]]] = {}
-        self._run, self._keep = run, run.updates and leaves is None
-        self._varying: dict[str, Sequence[Tensor]] = {}
-        self._fixed: dict[str, Tensor] = {}
-        self._replaced: dict[str, dict[int, Tensor]] = {}
-        for name, basis in run.expansion.weights.items():
-            self._read_weight(name, samplings[basis], leaves)
-        if run.expansion.state or run.expansion.carried:
-            with torch.no_grad():
-                self._read_state(samplings)
-        if run.twin is not None:
-            self._module, slots = run.twin.module, run.twin.slots
-            self._slots: list[tuple[Registry, str, Sequence[Tensor]]] = [
-                (registry, key, values)
-                for name, values in self._varying.items()
-                for registry, key in slots[name]
-            ]
-            self._written = [
-                (name, registry, key, self._varying[name])
-                for name in (*self.state, *self.counts)
-                for registry, key in slots[name]
-                if self._keep
-            ]
-
-    def _read_weight(self, name: str, sampling: Sampling, leaves: bool | None) -> None:
-        if leaves is None:
-            rows: Sequence[Tensor] = self._run.rows(name, sampling)
-        else:
-            stack, basis = self._run.coefficients[name], self._run.expansion.weights[name]
-            with torch.no_grad():
-                found = values_at({name: basis}, {name: stack}, {basis: sampling.rows})[name]
-            rows = [row.detach() for row in found.detach().unbind(0)]
-            if leaves and stack.requires_grad:
-                used = sorted(set(sampling.index))
-                for i in used:
-                    rows[i].requires_grad_()
-                self.read[name] = (sampling, used, [rows[i] for i in used])
-        if sampling.steady:
-            self._fixed[name] = rows[sampling.index[0]]
-        else:
-            self._varying[name] = [rows[i] for i in sampling.index]
-
-    def _read_state(self, samplings: Mapping[Basis, Sampling]) -> None:
-        run = self._run
-        bases, rules = run.expansion.state, run.expansion.constraints
-        rows = {basis: samplings[basis].rows for basis in bases.values()}
-        for name, found in values_at(bases, run.coefficients, rows, rules).items():
-            # Evaluations may write to their state: each gets memory of its own.
-            picks = samplings[bases[name]].picks
-            if run.views is not None and not self._keep:
-                self._varying[name] = run.views.copies(name, found, picks)
-                continue
-            values = found.index_select(0, picks)  # [E, ...]
-            if self._keep:
-                self.state[name] = (values.clone(), values)
-            self._varying[name] = values.unbind(0)
-        for name in run.expansion.carried:
-            # Where the field is in evaluation, what a part of it counts is thrown away.
-            if run.field.get_submodule(name.rpartition(".")[0]).training:
-                count = run.coefficients[name]
-                self.counts[name] = count.expand(len(self.points), *count.shape).clone()
-                self._varying[name] = self.counts[name].unbind(0)
-            else:
-                self._fixed[name] = run.coefficients[name]
-
-    def calls(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Callable[..., Any]]:
-        """The field at each evaluation, as a function of its first arguments."""
-        if self._run.twin is None:
-            return [self._compiled(i, args, kwargs) for i in range(len(self.points))]
-        if not self._varying:
-            return [self._steady(args, kwargs)] * len(self.points)
-        return [self._call(i, args, kwargs) for i in range(len(self.points))]
-
-    def _call(self, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
-        slots, written, run, module = self._slots, self._written, self._run, self._module
-        if not (args or kwargs or written):  # often, and called very often
-
-            def plain(*given: Any) -> Any:
-                for registry, key, values in slots:
-                    registry[key] = values[i]
-                if run.placed is not self:
-                    self._place()
-                return module(*given)
-
-            return plain
-
-        def call(*given: Any) -> Any:
-            for registry, key, values in slots:
-                registry[key] = values[i]
-            if run.placed is not self:
-                self._place()
-            out = module(*given, *args, **kwargs)
-            for name, registry, key, values in written:
-                left = registry[key]
-                if left is not values[i] and left is not None:  # replaced, not written in place
-                    self._replaced.setdefault(name, {})[i] = left.detach()
-            return out
-
-        return call
-
-    def _steady(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
-        run, module = self._run, self._module
-
-        def call(*given: Any) -> Any:
-            if run.placed is not self:
-                self._place()
-            return module(*given, *args, **kwargs) if args or kwargs else module(*given)
-
-        return call
-
-    def _compiled(
-        self, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Callable[..., Any]:
-        field, names = self._run.field, self._run.expansion.names
-        found = self._fixed | {name: values[i] for name, values in self._varying.items()}
-        places = [(name, *slot(field, n), v) for name, v in found.items() for n in names(name)]
-
-        def call(*given: Any) -> Any:
-            # What `torch.func.functional_call` does, but state that is replaced can be read.
-            before = [registry[key] for _, registry, key, _ in places]
-            for _, registry, key, value in places:
-                registry[key] = value
-            out = field(*given, *args, **kwargs)
-            for (name, registry, key, value), old in zip(places, before, strict=True):
-                left = registry[key]
-                if self._keep and left is not value and left is not None:
-                    self._replaced.setdefault(name, {})[i] = left.detach()
-                registry[key] = old
-            return out
-
-        return call
-
-    def _place(self) -> None:
-        """Give the twin the weights that are the same at every evaluation."""
-        assert self._run.twin is not None
-        self._run.twin.put(self._fixed)
-        self._run.placed = self
-
-    def count(self, name: str) -> Tensor:
-        """A counter after the last evaluation."""
-        last = len(self.points) - 1
-        return self._replaced.get(name, {}).get(last, self.counts[name][-1])
-
-    def left_behind(self, name: str) -> Tensor:
-        """What the evaluations made of a piece of state, `[E, ...]`."""
-        values = self.state[name][1]
-        if name in self._replaced:
-            values = values.clone()
-            for i, value in self._replaced[name].items():
-                values[i] = value
-        return values
 
 
 def updated(inverse: Tensor, sigma: Tensor, before: Tensor, after: Tensor) -> Tensor:

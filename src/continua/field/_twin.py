@@ -12,9 +12,12 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
+from continua.basis import Basis
+
 from ._expansion import Expansion
+from ._sampling import Sampling
 from ._tensors import Registry, held, slot
-from ._views import Views
+from ._weights import StageWeights
 
 
 class Twin:
@@ -26,7 +29,8 @@ class Twin:
 
     def __init__(self, field: nn.Module, expansion: Expansion):
         self.field, self.expansion = field, expansion
-        self.views = Views()
+        #: what the last solve on a grid has read, where it may be kept
+        self.kept: tuple[Mapping[Basis, Sampling], dict[str, Tensor], StageWeights] | None = None
         self._twins: dict[nn.Module, nn.Module] = {
             part: object.__new__(type(part)) for part in field.modules()
         }

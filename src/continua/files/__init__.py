@@ -1,6 +1,27 @@
-"""Models as files: saved, loaded and exported."""
+"""Models as files: saved, loaded and exported; and files that are whole or not there."""
 
+from ._disk import (
+    CHECKSUMS,
+    as_json,
+    check_sum,
+    check_sums,
+    checksums,
+    entry,
+    parse_json,
+    read_bytes,
+    read_json,
+    sync_folder,
+    write_files,
+    write_json,
+    write_whole,
+)  # fmt: skip
 from ._export import Exported, export
-from ._files import build, load, save, write_files
+from ._factory import allow
+from ._load import load
+from ._save import build, save
 
-__all__ = ["Exported", "build", "export", "load", "save", "write_files"]
+__all__ = [
+    "build", "save", "load", "allow", "export", "Exported", "read_json", "parse_json", "entry",
+    "read_bytes", "as_json", "write_json", "write_whole", "write_files", "sync_folder", "checksums",
+    "check_sums", "check_sum", "CHECKSUMS",
+]  # fmt: skip

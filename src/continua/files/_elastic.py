@@ -11,7 +11,10 @@ from torch import nn
 from continua._errors import ArgumentError, ContinuaError, FileError
 from continua.transform import Choice, Elastic
 
+from ._disk import entry
 from ._factory import decode, encode
+
+MOST_SIZES = 64
 
 
 def elastic_config(model: Elastic) -> dict[str, Any]:
@@ -23,8 +26,11 @@ def elastic_config(model: Elastic) -> dict[str, Any]:
 def elastic_from_config(model: nn.Module, config: Any, path: Path) -> Elastic:
     """The inverse of `elastic_config`."""
     try:
-        return Elastic(model, decode(config["sizes"]), teach=config["teach"])
-    except (KeyError, TypeError, ContinuaError) as error:
+        sizes = decode(entry(config, "sizes", list, path))
+        if len(sizes) > MOST_SIZES:
+            raise ArgumentError(f"there are {len(sizes):,}, and a file has at most {MOST_SIZES}")
+        return Elastic(model, sizes, teach=config.get("teach"))
+    except (KeyError, TypeError, AttributeError, ContinuaError) as error:
         raise FileError(f"{path} has sizes that cannot be: {error}") from error
 
 

@@ -18,7 +18,7 @@ from continua.field import copied
 from continua.gradient import Backprop
 from continua.transform import blocks_if_any
 
-from ._files import write_files
+from ._disk import write_files
 from ._onnx import Dimensions, compare, import_extra, translate
 
 BATCH: Dimensions = {0: "batch"}

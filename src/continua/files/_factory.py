@@ -1,42 +1,126 @@
-"""A factory and its arguments as JSON: how to make a model again."""
+"""A factory and its arguments as JSON: how to make a model again.
+
+A file names a factory, and only a listed one is called: `FACTORIES` holds those of continua and
+layers of torch, and a caller adds a factory or a package of their own. The name decides, before
+anything is imported.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import inspect
+import re
 import typing
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from torch import nn
 
-from continua._errors import ArgumentError
+from continua._errors import ArgumentError, FileError
 from continua._values import Value, from_config
 from continua.basis import Basis
 from continua.gradient import Gradient
 from continua.solve import Solver
+from continua.transform import Recipe
 
 Factory = Callable[..., nn.Module]
 KINDS: dict[str, type[Value]] = {"$basis": Basis, "$solver": Solver, "$gradient": Gradient}
+V = TypeVar("V", bound=Value)
+
+#: bounds of numbers in a file: the functions of a basis, steps or any other, and trials. A block of
+#: this many functions and steps is made in seconds.
+MOST_FUNCTIONS, MOST_STEPS, MOST_TRIALS = 512, 4096, 10**6
+#: layers of torch.nn that a file may name
+LAYERS = (
+    "Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
+    "ConvTranspose3d", "Embedding", "LayerNorm", "GroupNorm", "BatchNorm1d", "BatchNorm2d",
+    "BatchNorm3d", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "RNN", "LSTM", "GRU",
+    "RNNCell", "LSTMCell", "GRUCell", "MultiheadAttention", "TransformerEncoderLayer",
+    "TransformerDecoderLayer", "PReLU",
+)  # fmt: skip
+
+#: every factory that a file may name without a word from the caller, by its names
+FACTORIES: dict[str, Factory] = {}
 
 
-def describe(factory: Factory, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The name of a factory and its arguments, ready for JSON."""
-    name = f"{getattr(factory, '__module__', '?')}:{getattr(factory, '__qualname__', '?')}"
-    if name.startswith("__main__:") or "<" in name:
-        raise ArgumentError(
-            f"{name} cannot be imported from elsewhere, so a file could not name it; "
-            "move it to the top level of a module"
+def allow(package: str, factories: Mapping[str, Factory]) -> None:
+    """Let files name these factories, as `package:name` and by where they are defined."""
+    for name, factory in factories.items():
+        FACTORIES[qualified(factory)] = FACTORIES[f"{package}:{name}"] = factory
+
+
+def qualified(factory: Factory) -> str:
+    """The module and the name of a factory."""
+    return f"{getattr(factory, '__module__', '?')}:{getattr(factory, '__qualname__', '?')}"
+
+
+allow("torch.nn", {name: getattr(nn, name) for name in LAYERS})
+
+
+def find_factory(name: str, trust: Sequence[str] = ()) -> Factory:
+    """The factory that a file names, if it is listed or in a package that the caller trusts.
+
+    Args:
+        name: as in `my_package.nets:Net`.
+        trust: names of packages. Of these a file may name the `nn.Module` classes, and the
+            functions that are annotated to return one.
+    """
+    if isinstance(trust, str):
+        raise ArgumentError(f"trust is a list of names of packages, as in [{trust!r}]")
+    if name in FACTORIES:
+        return FACTORIES[name]
+    module_name, _, path = name.partition(":")
+    if not any(_inside(module_name, package) for package in trust):
+        shown = module_name.partition(".")[0] if name.isprintable() else "..."
+        raise FileError(
+            f"it names the factory {name[:99]!r}, which is not on the list of what a file may "
+            f"call; if you know it, hand it over with continua.load(folder, factory=...), or "
+            f"trust its package with trust=[{shown[:60]!r}], on the command line --trust "
+            f"{shown[:60]}"
         )
-    if import_factory(name) is not factory:
-        raise ArgumentError(f"{name} is now another object than the factory given")
-    signature = inspect.signature(factory)
+    if not re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", name):
+        raise FileError(f"it names the factory {name[:99]!r}, which is not of the form module:name")
     try:
+        found: Any = importlib.import_module(module_name)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise FileError(
+            f"the factory {name!r} cannot be imported: {error}; Python looks for it in the folders "
+            "of PYTHONPATH"
+        ) from error
+    # What a trusted package itself imports, such as `os`, is not trusted with it.
+    own = any(_inside(str(getattr(found, "__module__", "")), package) for package in trust)
+    if not own or not _makes_module(found):
+        raise FileError(
+            f"the factory {name!r} is neither an nn.Module class nor a function annotated to "
+            "return one, defined in the trusted package"
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _inside(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def _makes_module(found: Any) -> bool:
+    made = found if inspect.isclass(found) else None
+    if inspect.isfunction(found):
+        with contextlib.suppress(Exception):
+            made = typing.get_type_hints(found).get("return")
+    return inspect.isclass(made) and issubclass(made, nn.Module)
+
+
+def describe(factory: Factory, arguments: dict[str, Any]) -> Recipe:
+    """A call of a factory, with its name and its arguments ready for JSON."""
+    name = qualified(factory)
+    try:
+        signature = inspect.signature(factory)
         signature.bind(**arguments)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ArgumentError(f"{name} cannot be called so: {error}") from None
-    return {"name": name, "arguments": _defaults(signature) | encode(arguments, name)}
+    return Recipe(factory, name, _defaults(signature) | encode(arguments, name))
 
 
 def _defaults(signature: inspect.Signature) -> dict[str, Any]:
@@ -49,36 +133,34 @@ def _defaults(signature: inspect.Signature) -> dict[str, Any]:
     return encoded
 
 
-def import_factory(name: str) -> Factory:
-    """The factory of this name, if it makes an `nn.Module`."""
-    module_name, _, qualified = str(name).partition(":")
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in qualified.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ArgumentError(
-            f"the factory {name!r} cannot be imported: {error}; Python looks for it in the folders "
-            "of PYTHONPATH"
-        ) from error
-    # A file must not be able to call just any function of the installed packages.
-    made = found if inspect.isclass(found) else None
-    if made is None:
-        with contextlib.suppress(Exception):
-            made = typing.get_type_hints(found).get("return")
-    if not (inspect.isclass(made) and issubclass(made, nn.Module)):
-        raise ArgumentError(
-            f"the factory {name!r} is neither an nn.Module class nor a function annotated to "
-            "return one"
-        )
-    return found  # type: ignore[no-any-return]
+def encoded_value(value: Value) -> dict[str, Any]:
+    """A basis, solver or gradient, ready for JSON, if a file may hold it."""
+    return bounded(value).config()
+
+
+def decoded_value(kind: type[V], config: Any) -> V:
+    """The inverse of `encoded_value`."""
+    return bounded(from_config(kind, config))
+
+
+def bounded(value: V) -> V:
+    """The value, if its numbers are of a size that a file may ask for."""
+    if isinstance(value, Basis) and value.size > MOST_FUNCTIONS:
+        raise ArgumentError(f"{value!r} has more than the {MOST_FUNCTIONS:,} functions of a file")
+    for name, argument in value.arguments().items():
+        most = MOST_TRIALS if name == "max_steps" else MOST_STEPS
+        if isinstance(argument, int) and abs(argument) > most:
+            raise ArgumentError(f"{value!r} has {name}={argument:,}, and a file at most {most:,}")
+        if isinstance(argument, Value):
+            bounded(argument)
+    return value
 
 
 def encode(value: Any, where: str) -> Any:
     """An argument as a value that JSON can hold."""
     for mark, kind in KINDS.items():
         if isinstance(value, kind):
-            return {mark: value.config()}
+            return {mark: encoded_value(value)}
     if isinstance(value, Mapping):
         if any(not isinstance(key, str) or key.startswith("$") for key in value):
             raise ArgumentError(f"the arguments of {where} have a key that JSON cannot hold")
@@ -98,7 +180,7 @@ def decode(value: Any) -> Any:
     if isinstance(value, Mapping):
         for mark, kind in KINDS.items():
             if mark in value:
-                return from_config(kind, value[mark])
+                return decoded_value(kind, value[mark])
         return {key: decode(item) for key, item in value.items()}
     if isinstance(value, list):
         return [decode(item) for item in value]

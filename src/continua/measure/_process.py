@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import json
 import os
 import pkgutil
 import subprocess
@@ -21,7 +20,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ContinuaError
-from continua.files import load, save
+from continua.files import load, read_json, save, write_json
+from continua.transform import Elastic, recipe_of
 
 Loss = Callable[[Any], Tensor]
 
@@ -68,8 +68,9 @@ def process_peak(model: nn.Module, inputs: Sequence[Any], loss: Loss | None) -> 
         "frozen": [name for name, p in model.named_parameters() if not p.requires_grad],
         "differentiated": [x.requires_grad for x in given],
         "device": str(next((t.device for t in (*model.parameters(), *given)), "cpu")),
-        "loss": None if loss is None else _name(loss),
+        "loss": None if loss is None else _name(loss, "loss"),
     }
+    plain = model.model if isinstance(model, Elastic) else model
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -77,8 +78,11 @@ def process_peak(model: nn.Module, inputs: Sequence[Any], loss: Loss | None) -> 
             save(model, folder / MODEL)
         except ArgumentError as error:
             raise ArgumentError(f"confirm=True hands the model on as files: {error}") from error
+        recipe = recipe_of(plain)
+        assert recipe is not None  # or it could not be saved
+        request["factory"] = _name(recipe.factory, "factory")
         save_file({str(i): x.detach().contiguous() for i, x in enumerate(given)}, folder / INPUTS)
-        (folder / REQUEST).write_text(json.dumps(request))
+        write_json(folder / REQUEST, request)
         command = [sys.executable, "-c", START, place]
         env = os.environ | CAREFUL | {"PYTHONPATH": paths}
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
@@ -91,12 +95,12 @@ def process_peak(model: nn.Module, inputs: Sequence[Any], loss: Loss | None) -> 
     return int(done.stdout.split()[-1])  # importing the model may have said something
 
 
-def _name(loss: Loss) -> str:
+def _name(function: Callable[..., Any], what: str) -> str:
     """A function by the name under which another process finds it."""
-    module, name = getattr(loss, "__module__", None), getattr(loss, "__qualname__", "")
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     if module in (None, "__main__") or not name.isidentifier():
         raise ArgumentError(
-            f"confirm=True needs a loss that another process can import, not {loss!r}; "
+            f"confirm=True needs a {what} that another process can import, not {function!r}; "
             "move it to the top level of a module"
         )
     return f"{module}:{name}"
@@ -105,9 +109,10 @@ def _name(loss: Loss) -> str:
 def answer(folder: str) -> None:
     """In the child: read the request in a folder, and write the bytes to standard output."""
     torch.set_num_threads(1)
-    request = json.loads((Path(folder) / REQUEST).read_text())
+    request = read_json(Path(folder) / REQUEST)
     device = request["device"]
-    model = load(Path(folder) / MODEL, device)
+    # The parent process wrote the request, and chose what is named in it.
+    model = load(Path(folder) / MODEL, device, factory=pkgutil.resolve_name(request["factory"]))
     for name, module in model.named_modules():
         module.training = name in request["training"]
     for name, parameter in model.named_parameters():

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from torch import nn
 
+from continua.files import allow
+
 from ._ablate import Ablation, ablate, local_exponents
 from ._attention import EncoderLayer, SelfAttention
 from ._augmented import Augmentation, augmented_classifier
@@ -78,3 +80,5 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
         video_predictor,
     )
 }
+
+allow("continua.models", MODELS)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Size, Tensor, nn
 from torch.distributions import Distribution
 
-from continua._errors import ArgumentError, ShapeError, SolveError
+from continua._errors import ArgumentError, ShapeError
 from continua.basis import Constant
 from continua.block import ODEBlock
 from continua.field import BasisChoice, Field
@@ -17,6 +17,7 @@ from continua.gradient import Gradient
 from continua.solve import Dopri5, Solver
 
 from ._flow_fields import Carried, Divergence, Regulariser, Trace
+from ._flow_parts import check_context, check_found, mapped
 
 Noise = Literal["rademacher", "gaussian"]
 
@@ -30,7 +31,8 @@ class ContinuousFlow(nn.Module):
               \frac{\partial f}{\partial z}(s, z(s))\, ds
 
     It has `log_prob`, `sample`, `rsample`, `event_shape` and `has_rsample` like a
-    `torch.distributions.Distribution`; a conditional one takes a context with each of them.
+    `torch.distributions.Distribution`; a conditional one takes a context with each of them. Train
+    it by `-flow.log_prob(x).mean()`, or without any solve by `flow.matching_loss(x)`.
 
     Args:
         field: a module z -> dz/ds on `[B, D]`, or a `Field` whose x is the context:
@@ -125,7 +127,7 @@ class ContinuousFlow(nn.Module):
             self._check_noise(noise, x)
         if self.context == "sample":
             return self._log_prob_of_samples(x, self._prior(context))
-        control = context if self.context == "given" else x
+        control = self._control(x, context)
         zeros = x.new_zeros(len(x))
         args: tuple[Tensor, ...] = ()
         if self.trace == "hutchinson":
@@ -134,6 +136,46 @@ class ContinuousFlow(nn.Module):
         prior = self._prior(context)
         out: Tensor = prior.log_prob(z) + change
         return out
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, noise: Tensor | None = None
+    ) -> Tensor:
+        """The log-density: see `log_prob`."""
+        return self.log_prob(x, context, noise=noise)
+
+    def matching_loss(
+        self, x: Tensor, context: Tensor | None = None, *, depths: int = 16
+    ) -> Tensor:
+        r"""The loss of flow matching, one number.
+
+        It trains the field to lead samples x to samples c of the prior on straight lines. Nothing
+        is integrated, so a step costs a small part of a step on the likelihood:
+
+        .. math:: \mathbb{E}\, \| f(s, (1 - s)\, x + s\, c) - (c - x) \|^2
+
+        Args:
+            x: the samples, `[B, D]`.
+            context: of each x, `[B, ...]`, for a flow with context.
+            depths: how many depths s to draw; the samples are shared out among them.
+
+        Flow Matching for Generative Modeling (Lipman et al. 2023).
+        """
+        if self.context == "sample":
+            raise ArgumentError("flow matching is not there for context='sample'")
+        if isinstance(depths, bool) or not isinstance(depths, int) or depths < 1:
+            raise ArgumentError(f"depths is a number of depths, at least 1, not {depths!r}")
+        self._check(x, context)
+        prior = self._prior(context)
+        c = prior.sample(() if prior.batch_shape else (len(x),))
+        groups = torch.arange(len(x), device=x.device).chunk(depths)
+        drawn = (torch.arange(len(groups)) + torch.rand(len(groups))) / len(groups)
+        seen = self._control(x, context)
+        total = x.new_zeros(())
+        for s, group in zip(drawn.tolist(), groups, strict=True):
+            z = (1 - s) * x[group] + s * c[group]
+            slope = self.block.slope(s, z, control=seen[group])
+            total = total + (slope - (c[group] - x[group])).square().sum()
+        return total / x.numel()
 
     def rsample(self, shape: tuple[int, ...] | Size = (), context: Tensor | None = None) -> Tensor:
         """Samples through which gradients flow, `[*shape, D]`, or `[*shape, B, D]` with context.
@@ -148,7 +190,7 @@ class ContinuousFlow(nn.Module):
         if self._takes_context:
             if context is None:
                 raise ArgumentError("this flow is conditional: give sample a context [B, ...]")
-            _check_context(context)
+            check_context(context)
             prior = self._prior(context)
             if prior.batch_shape not in ((), (len(context),)):
                 raise ShapeError(
@@ -164,7 +206,7 @@ class ContinuousFlow(nn.Module):
                 raise ArgumentError("this flow takes no context; make it with context='given'")
             drawn = self._prior(None).rsample(shape)
             flat = drawn.reshape(-1, drawn.shape[-1])
-            seen = flat
+            seen = self._control(flat, None)
         if len(flat) == 0:
             return drawn
         if self.context == "sample":
@@ -198,7 +240,7 @@ class ContinuousFlow(nn.Module):
         if self.context == "sample":
             raise ArgumentError("regularisers are not there for context='sample'")
         self._check(x, context)
-        control = context if self.context == "given" else x
+        control = self._control(x, context)
         noise = self._draw(x) if self.trace == "hutchinson" or kind == "jacobian" else None
         zeros = x.new_zeros(len(x))
         solution = self.block.solve((x, zeros, zeros), noise, kind, control=control)
@@ -220,6 +262,16 @@ class ContinuousFlow(nn.Module):
             raise ArgumentError("the prior's function gives a distribution on vectors")
         return made
 
+    def _control(self, x: Tensor, context: Tensor | None) -> Tensor:
+        """What the field sees as its x: the context, or nothing, since x itself is the state."""
+        return context if self.context == "given" and context is not None else x[:, :0]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if isinstance(self.prior, Distribution):
+            self.prior = mapped(self.prior, fn)
+        return self
+
     def _check(self, x: Tensor, context: Tensor | None) -> None:
         if not isinstance(x, Tensor) or x.dim() != 2:
             shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
@@ -232,7 +284,7 @@ class ContinuousFlow(nn.Module):
         if self._takes_context:
             if context is None:
                 raise ArgumentError(f"this flow is conditional: give a context [{len(x)}, ...]")
-            _check_context(context)
+            check_context(context)
             if len(context) != len(x):
                 raise ShapeError(
                     f"{len(x)} samples need {len(x)} contexts, not {len(context)}: repeat the "
@@ -274,27 +326,9 @@ class ContinuousFlow(nn.Module):
                 if float(change.abs().max()) < 1e-6:
                     break
         found, jacobian = self._carried(c)
-        self._check_found(found.detach(), x.detach())
+        check_found(found.detach(), x.detach())
         inverse = torch.linalg.inv(jacobian.detach())
         c = c - (inverse @ (found - x).unsqueeze(-1)).squeeze(-1)
         _, jacobian = self._carried(c)
         out: Tensor = prior.log_prob(c) - torch.linalg.slogdet(jacobian)[1]
         return out
-
-    def _check_found(self, found: Tensor, x: Tensor) -> None:
-        off = ((found - x).abs() / (1 + x.abs())).amax(1)
-        bad = ~(off < 1e-3)
-        if bool(bad.any()):
-            first = int(bad.nonzero()[0, 0])
-            raise SolveError(
-                f"the flow reaches sample {first} only to a relative distance of "
-                f"{float(off[first]):.3g} ({int(bad.sum())} of {len(x)} samples): its map is not "
-                "invertible there, or too steep for Newton's method; train with smaller steps, or "
-                "use context='given'"
-            )
-
-
-def _check_context(context: Any) -> None:
-    if not isinstance(context, Tensor) or context.dim() == 0:
-        got = "a single number" if isinstance(context, Tensor) else type(context).__name__
-        raise ShapeError(f"a context is a tensor [B, ...], one row for each sample, not {got}")

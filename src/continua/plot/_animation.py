@@ -14,7 +14,7 @@ from matplotlib.collections import LineCollection
 from torch import Tensor
 
 from continua._errors import ArgumentError, FileError, ShapeError
-from continua.train import write_whole
+from continua.files import write_whole
 
 from ._flow import checked_flow, opacity
 from ._plane import Group, around, colours, groups, handles, mixed, show_plane, size_for

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from continua._errors import ArgumentError, FileError, ShapeError
-from continua.train import write_whole
+from continua.files import write_whole
 
 from ._axes import shortened
 from ._style import COLOURS, RC, Axes, Figure, figure, styled

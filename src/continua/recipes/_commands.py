@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from ._device import find_device, threads
 from ._grid import Grid, Method
 from ._inputs import InputOptions, model_and_input
 from ._measure import Sweep
-from ._model import open_model, save_model
+from ._model import TrustOptions, open_model, save_model
 from ._parse import parse_basis, parse_solver
 from ._recipe import Recipe, find
 from ._run import Run
@@ -43,7 +43,8 @@ class RunOptions:
     """Of the first weights, the order of the data and its augmentation."""
 
     run_dir: Path | None = None
-    """Where to write, and go on with what was begun; by default runs/NAME-SCALE-SEED."""
+    """Where to write, and go on with what was begun; by default runs/NAME-SCALE-SEED and
+    the settings."""
 
     data: Path | None = None
     """The folder with the data; by default it is downloaded to the user's cache."""
@@ -67,7 +68,7 @@ class TrainOptions(RunOptions):
 
 
 @dataclass(frozen=True)
-class EvaluateOptions:
+class EvaluateOptions(TrustOptions):
     """What to measure."""
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
@@ -87,7 +88,7 @@ class EvaluateOptions:
 
 
 @dataclass(frozen=True)
-class RefineOptions:
+class RefineOptions(TrustOptions):
     """What to refine."""
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
@@ -101,7 +102,7 @@ class RefineOptions:
 
 
 @dataclass(frozen=True)
-class CompressOptions:
+class CompressOptions(TrustOptions):
     """What to compress, and to what."""
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
@@ -127,7 +128,7 @@ class CompressOptions:
 
 
 @dataclass(frozen=True)
-class SweepOptions:
+class SweepOptions(TrustOptions):
     """What to sweep over."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -171,7 +172,7 @@ class SweepOptions:
 
 
 @dataclass(frozen=True)
-class ExportOptions:
+class ExportOptions(TrustOptions):
     """What to export."""
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
@@ -206,7 +207,7 @@ def run_train(
 def run_evaluate(options: EvaluateOptions, watch: Watch = silent) -> dict[str, Any]:
     """The measures of a model."""
     device = find_device(options.device)
-    model, origin = model_of_run(options.model)
+    model, origin = model_of_run(options.model, options.trust)
     run = moved(origin, options.data)
     watch(Progress("reading", 0, 1))
     _, task = run.load()
@@ -226,7 +227,7 @@ def run_evaluate(options: EvaluateOptions, watch: Watch = silent) -> dict[str, A
 def run_refine(options: RefineOptions) -> Comparison:
     """Write a finer model."""
     check_apart(options.model, options.out)
-    model, run = open_model(options.model)
+    model, run = open_model(options.model, options.trust)
     fine = ct.refine(model, options.factor)
     save_model(fine, options.out, run, verb="refine", factor=options.factor)
     return ct.compare(model, fine)
@@ -235,7 +236,7 @@ def run_refine(options: RefineOptions) -> Comparison:
 def run_compress(options: CompressOptions) -> Comparison:
     """Write a smaller model."""
     check_apart(options.model, options.out)
-    model, run = open_model(options.model)
+    model, run = open_model(options.model, options.trust)
     halves: dict[str, dict[str, Any]] = {}
     if options.basis is None and options.solver is None and options.steps is None:
         weights, states = half_bases(model)
@@ -257,14 +258,16 @@ def run_compress(options: CompressOptions) -> Comparison:
         method=options.method,
         per_block=halves,
     )
-    how = {k: v for k, v in dataclasses.asdict(options).items() if k not in ("model", "out")}
+    how = {
+        k: v for k, v in dataclasses.asdict(options).items() if k not in ("model", "out", "trust")
+    }
     save_model(small, options.out, run, verb="compress", **how)
     return ct.compare(model, small)
 
 
 def run_sweep_command(options: SweepOptions, watch: Watch = silent) -> Sweep:
     """Sweep over the sizes of a run's model."""
-    model, origin = model_of_run(options.run)
+    model, origin = model_of_run(options.run, options.trust)
     run = moved(origin, options.data)
     grid = Grid(
         options.bases,
@@ -293,7 +296,9 @@ def run_export(options: ExportOptions) -> Path | Exported:
     if chosen == "auto":
         chosen = "onnx" if options.out.suffix.lower() == ".onnx" else "safetensors"
     if chosen == "onnx":
-        model, x = model_and_input(InputOptions(options.model, options.shape, batch=2))
+        model, x = model_and_input(
+            InputOptions(options.model, options.shape, batch=2, trust=options.trust)
+        )
         free = {0: "batch"} if x.is_floating_point() else {0: "batch", 1: "length"}
         return ct.export(model, options.out, x, dynamic=free)
     if options.shape:
@@ -304,7 +309,7 @@ def run_export(options: ExportOptions) -> Path | Exported:
             "safetensors: --format safetensors makes a folder of this name"
         )
     check_apart(options.model, options.out)
-    model, run = open_model(options.model)
+    model, run = open_model(options.model, options.trust)
     save_model(model, options.out, run, verb="export", format=chosen)
     return options.out
 
@@ -315,9 +320,9 @@ def check_apart(source: Path, out: Path) -> None:
         raise ct.ArgumentError(f"{out} is the model itself; choose another folder for what is made")
 
 
-def model_of_run(folder: Path) -> tuple[nn.Module, Run]:
+def model_of_run(folder: Path, trust: Sequence[str] = ()) -> tuple[nn.Module, Run]:
     """The model in a folder, and the run that it comes from."""
-    model, run = open_model(folder)
+    model, run = open_model(folder, trust)
     if run is None:
         raise ct.ArgumentError(
             f"{folder} does not say which data it belongs to; take a run folder, or a "

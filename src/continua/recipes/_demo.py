@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 import continua as ct
 from continua.data import Split, digits
-from continua.train import Progress, write_json
+from continua.files import write_json
+from continua.train import Progress
 
 from ._demo_table import FIGURES, HALF, VARIANTS, Row, figures, table
 from ._demo_training import (

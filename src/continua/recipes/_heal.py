@@ -16,11 +16,11 @@ from continua.train import Progress, Watch, silent
 
 from ._commands import check_apart, model_of_run, moved, using
 from ._device import find_device
-from ._model import open_model, save_model
+from ._model import TrustOptions, open_model, save_model
 
 
 @dataclass(frozen=True)
-class HealOptions:
+class HealOptions(TrustOptions):
     """What to heal, and by whom."""
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
@@ -58,8 +58,8 @@ def run_heal(options: HealOptions, watch: Watch = silent) -> Comparison:
     for name in ("samples", "batch_size"):
         if getattr(options, name) < 1:
             raise ct.ArgumentError(f"{name} is at least 1, not {getattr(options, name)}")
-    small, origin = model_of_run(options.model)
-    teacher, _ = open_model(options.teacher)
+    small, origin = model_of_run(options.model, options.trust)
+    teacher, _ = open_model(options.teacher, options.trust)
     run = moved(origin, options.data)
     watch(Progress("reading", 0, 1))
     _, task = run.load()

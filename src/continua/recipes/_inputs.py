@@ -13,11 +13,11 @@ from torch import Tensor, nn
 import continua as ct
 from continua.data import digits
 
-from ._model import open_model
+from ._model import TrustOptions, open_model
 
 
 @dataclass(frozen=True)
-class InputOptions:
+class InputOptions(TrustOptions):
     """Which model, on which inputs."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -43,7 +43,7 @@ def model_and_input(options: InputOptions) -> tuple[nn.Module, Tensor]:
             f"a shape is made of whole numbers of at least 1, not {' '.join(map(str, shape))!r}"
         )
     demo = (run / "models" / "source").is_dir()
-    model, origin = open_model(run / "models" / "source" if demo else run)
+    model, origin = open_model(run / "models" / "source" if demo else run, options.trust)
     if shape:
         x = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(seed))
     elif demo:

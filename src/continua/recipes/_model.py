@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import tyro
 from torch import nn
 
 import continua as ct
-from continua.train import Checkpoints, make_folder, read_json, write_json
+from continua.files import read_json, write_json
+from continua.train import Checkpoints, load_checkpoint, make_folder
 
 from ._run import RUN, Run, plain
 
 ORIGIN = "origin.json"
 
 
-def open_model(folder: Path) -> tuple[nn.Module, Run | None]:
+@dataclass(frozen=True, kw_only=True)
+class TrustOptions:
+    """Whose code a file may name."""
+
+    trust: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A package whose models the file may name, besides those of continua."""
+
+
+def open_model(folder: Path, trust: Sequence[str] = ()) -> tuple[nn.Module, Run | None]:
     """The model in a folder, and the run it comes from, if that is known.
 
     Args:
         folder: of a run, of `continua.train.fit`, or of `ct.save`; one that `compress`, `refine`
             or `export` wrote knows its run.
+        trust: as in `continua.load`.
     """
     if not folder.exists():
         raise ct.FileError(f"there is no folder {folder}")
@@ -29,11 +42,11 @@ def open_model(folder: Path) -> tuple[nn.Module, Run | None]:
         raise ct.FileError(f"{folder} is a file; runs and models are folders")
     if (folder / RUN).exists():
         run = Run.open(folder)
-        return run.model(), run
+        return run.model(trust), run
     best = None if (folder / "config.json").exists() else Checkpoints(folder).best()
     if best is not None:
-        return plain(ct.load(best)), None  # a folder of continua.train.fit
-    model = plain(ct.load(folder))
+        return plain(load_checkpoint(best, trust=trust)), None  # a folder of continua.train.fit
+    model = plain(ct.load(folder, trust=trust))
     if not knows_its_run(folder):
         return model, None
     run = Run.from_config(folder, read_json(folder / ORIGIN), folder / ORIGIN)
@@ -63,7 +76,6 @@ def save_model(model: nn.Module, folder: Path, run: Run | None, **how: Any) -> N
 
 def _is_model(path: Path) -> bool:
     try:
-        found = read_json(path)
+        return {"format", "factory", "blocks"} <= read_json(path).keys()
     except ct.FileError:
         return False
-    return isinstance(found, dict) and {"format", "factory", "blocks"} <= found.keys()

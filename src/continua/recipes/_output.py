@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 import continua as ct
+from continua.files import read_json, write_whole
 from continua.plot import Figure
-from continua.train import write_whole
 
 METRICS = "metrics.json"
 
@@ -43,10 +42,9 @@ def check_folder(folder: Path, recipe: str, own: Iterable[str]) -> None:
 
 def _is_run(folder: Path, recipe: str) -> bool:
     try:
-        metrics = json.loads((folder / METRICS).read_text("utf-8"))
-    except (OSError, ValueError):
+        return read_json(folder / METRICS).get("recipe") == recipe
+    except ct.FileError:
         return False
-    return isinstance(metrics, dict) and metrics.get("recipe") == recipe
 
 
 def csv_text(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +13,9 @@ import continua as ct
 from ._parse import nearest
 from ._run import Run
 from ._setup import Scale, Setup
+
+#: characters of the name of a run's folder
+LONGEST = 100
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Recipe:
         Args:
             scale: smoke, laptop or full.
             seed: of weights, order and augmentation.
-            folder: of the run; runs/NAME-SCALE-SEED by default.
+            folder: of the run; runs/NAME-SCALE-SEED-SETTINGS by default.
             data_folder: where the data lies; None for the user's cache.
             settings: changes of the form name=value.
         """
@@ -53,8 +58,16 @@ class Recipe:
             )
         setup = self.scales[scale]
         setup = replace(setup, training=replace(setup.training, seed=seed)).changed(settings)
-        place = folder or Path("runs") / f"{self.name.replace('/', '-')}-{scale}-{seed}"
+        place = folder or Path("runs") / _folder_name(self.name, scale, seed, settings)
         return Run(place, self.name, scale, setup, data_folder)
+
+
+def _folder_name(name: str, scale: str, seed: int, settings: Sequence[str]) -> str:
+    """The name of a run's folder: other settings, another folder."""
+    told = "-".join((name.replace("/", "-"), scale, str(seed), *sorted(settings)))
+    plain = re.sub(r"[^\w.=,+-]+", "_", told)[:LONGEST]
+    # A name that does not tell all ends in a checksum of all.
+    return plain if plain == told else f"{plain}-{zlib.crc32(told.encode()):08x}"
 
 
 def find(name: str, recipes: Mapping[str, Recipe]) -> Recipe:

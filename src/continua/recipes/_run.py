@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from contextlib import nullcontext, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,9 @@ from torch import nn
 
 import continua as ct
 from continua import data, plot
+from continua.files import read_json, write_json, write_whole
 from continua.train import (
+    LOCK,
     Checkpoints,
     Outcome,
     Progress,
@@ -24,12 +26,10 @@ from continua.train import (
     evaluate,
     fit,
     held_alone,
+    load_checkpoint,
     make_folder,
     read_history,
-    read_json,
     silent,
-    write_json,
-    write_whole,
 )
 
 from ._output import write_figure
@@ -48,6 +48,7 @@ EXPLANATION = """A training run of continua.
 run.json          the recipe, its scale and every setting
 environment.json  versions, processor, threads, date
 metrics.jsonl     one line per epoch
+lock              held by the process that trains
 checkpoints/      the last ones and the best; index.json says which
 result.json       the test measures, once the training has ended
 figures/          the course of the training
@@ -84,10 +85,8 @@ class Run:
         return cls.from_config(folder, read_json(folder / RUN), folder / RUN)
 
     @classmethod
-    def from_config(cls, folder: Path, found: Any, path: Path) -> Run:
+    def from_config(cls, folder: Path, found: dict[str, Any], path: Path) -> Run:
         """The run that a file describes."""
-        if not isinstance(found, dict):
-            raise ct.FileError(f"{path} does not describe a run: it holds no settings")
         try:
             if found["format"] != FORMAT:
                 raise ct.FileError(
@@ -119,8 +118,7 @@ class Run:
         }
 
     def check(self) -> None:
-        """Make the folder, and make sure that it is empty or of this very run."""
-        make_folder(self.folder)
+        """Make sure that the folder is empty or of this very run."""
         if (self.folder / RUN).exists():
             other = Run.open(self.folder)
             if (other.recipe, other.setup) != (self.recipe, self.setup):
@@ -133,7 +131,8 @@ class Run:
                 )
             return
         # A run that was killed at its very beginning may have left a file half written.
-        if any(not path.name.startswith(f".{RUN}-") for path in self.folder.iterdir()):
+        there = [path.name for path in self.folder.iterdir()]
+        if any(name != LOCK and not name.startswith(f".{RUN}-") for name in there):
             raise ct.FileError(
                 f"{self.folder} is not empty and holds no run; choose another with --run-dir"
             )
@@ -160,19 +159,12 @@ class Run:
 
     def train(self, device: str = "auto", watch: Watch = silent) -> tuple[Outcome, dict[str, Any]]:
         """Train, or go on; then measure the chosen model on the test part, once."""
-        new = not self.folder.exists()
-        self.check()
-        watch(Progress("reading", 0, 1, self.setup.config()["data"]))
-        try:
+        with held_alone(self.folder):
+            self.check()
+            watch(Progress("reading", 0, 1, self.setup.config()["data"]))
             dataset, task = self.load(watch)
             self.begin(dataset)
-        except BaseException:
-            if new:
-                with suppress(OSError):  # there is something in it after all
-                    self.folder.rmdir()
-            raise
-        watch(Progress("reading", 1, 1, dataset.name))
-        with held_alone(self.folder / RUN) if _leads() else nullcontext():
+            watch(Progress("reading", 1, 1, dataset.name))
             return self._trained(dataset, task, device, watch)
 
     def _trained(
@@ -223,16 +215,20 @@ class Run:
         """What `result.json` holds."""
         path = self.folder / RESULT
         found = read_json(path)
-        if not isinstance(found, dict) or not found.keys() >= RESULTS:
+        if not found.keys() >= RESULTS:
             raise ct.FileError(f"{path} is not the result of a run; remove it to measure again")
         return found
 
-    def model(self) -> nn.Module:
-        """The best model so far, in evaluation mode."""
+    def model(self, trust: Sequence[str] = ()) -> nn.Module:
+        """The best model so far, in evaluation mode.
+
+        Args:
+            trust: as in `continua.load`.
+        """
         best = Checkpoints(self.folder).best()
         if best is None:
             raise ct.FileError(f"{self.folder} has no checkpoint yet: train it first")
-        return self.laid_out(plain(ct.load(best)))
+        return self.laid_out(plain(load_checkpoint(best, trust=trust)))
 
     def laid_out(self, model: nn.Module) -> nn.Module:
         """The model in the memory layout in which it was trained, where it is fastest."""
@@ -270,11 +266,6 @@ def environment() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "date": datetime.now(UTC).date().isoformat(),
     }
-
-
-def _leads() -> bool:
-    """Whether this process is the only one of a training, or the first of them."""
-    return int(os.environ.get("RANK", "0")) == 0
 
 
 def _difference(old: dict[str, Any], new: dict[str, Any]) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from continua.train import Progress, Watch, make_folder, silent, write_json, write_whole
+from continua.files import write_json, write_whole
+from continua.train import Progress, Watch, make_folder, silent
 
 from ._parse import nearest
 from ._recipe import Recipe

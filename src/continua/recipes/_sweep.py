@@ -12,18 +12,10 @@ from torch import nn
 
 import continua as ct
 from continua import plot
+from continua.files import write_json, write_whole
 from continua.models import Tagger, attention_maps
 from continua.plot import Trial
-from continua.train import (
-    Classification,
-    PartName,
-    Progress,
-    Watch,
-    make_folder,
-    silent,
-    write_json,
-    write_whole,
-)
+from continua.train import Classification, PartName, Progress, Watch, make_folder, silent
 from continua.transform import blocks
 
 from ._grid import Grid

@@ -1,9 +1,9 @@
 """Training: one loop, its schedules and its checkpoints."""
 
-from ._checkpoint import Checkpoints, Position
+from ._checkpoint import Checkpoints, Position, load_checkpoint
 from ._config import Training
 from ._evaluate import evaluate
-from ._files import held_alone, make_folder, read_json, write_json, write_whole
+from ._files import LOCK, held_alone, make_folder
 from ._history import METRICS, read_history
 from ._loop import Interrupted, Outcome, fit
 from ._progress import Progress, Watch, silent
@@ -13,6 +13,7 @@ from ._task import Augment, Classification, PartName, Tally, Task
 from ._video import VideoPrediction
 
 __all__ = [
+    "LOCK",
     "METRICS",
     "Augment",
     "Checkpoints",
@@ -32,11 +33,9 @@ __all__ = [
     "functions",
     "half_bases",
     "held_alone",
+    "load_checkpoint",
     "make_folder",
     "read_history",
-    "read_json",
     "seed",
     "silent",
-    "write_json",
-    "write_whole",
 ]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
+import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,25 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from continua._errors import FileError
-from continua.files import load, save
+from continua._errors import ArgumentError, FileError
+from continua.files import (
+    CHECKSUMS,
+    as_json,
+    check_sum,
+    check_sums,
+    checksums,
+    entry,
+    load,
+    read_bytes,
+    read_json,
+    save,
+    sync_folder,
+    write_files,
+    write_json,
+)  # fmt: skip
+from continua.transform import Recipe
 
-from ._files import make_folder, read_json, write_json, write_whole
+from ._files import make_folder
 from ._random import python_generators, set_generators, torch_generators
 
 FORMAT = 1
@@ -28,6 +43,7 @@ FOLDER = "checkpoints"
 INDEX = "index.json"
 STATE = "training.json"
 TENSORS = "training.safetensors"
+NAME = re.compile(r"step-\d+")
 
 
 @dataclass
@@ -80,9 +96,11 @@ class Checkpoints:
             index = read_json(path)
         except FileError as error:
             raise FileError(f"{error}; {remedy}") from error
-        if not isinstance(index, dict) or not {"last", "best"} <= index.keys():
+        last, best = index.get("last"), index.get("best")
+        names = [*last, *([] if best is None else [best])] if isinstance(last, list) else [None]
+        if not all(isinstance(name, str) and NAME.fullmatch(name) for name in names):
             raise FileError(f"{path} is not an index of checkpoints; {remedy}")
-        return index
+        return {"last": last, "best": best}
 
     def last(self) -> Path | None:
         """The newest checkpoint that is still there."""
@@ -130,24 +148,22 @@ class Checkpoints:
             save(model, temporary)
             tensors, numbers = _packed(optimizer)
             tensors |= {f"random.{k}": v for k, v in torch_generators().items()}
-            content = save_tensors(tensors)
-            write_whole(temporary / TENSORS, content)
-            write_json(
-                temporary / STATE,
-                {
-                    "format": FORMAT,
-                    "position": asdict(position),
-                    "best": index["best"],
-                    "about": about or {},
-                    "optimizer": numbers,
-                    "scaler": scaler,
-                    "python": python_generators(),
-                    "sha256": hashlib.sha256(content).hexdigest(),
-                },
-            )
+            state = {
+                "format": FORMAT,
+                "position": asdict(position),
+                "best": index["best"],
+                "about": about or {},
+                "optimizer": numbers,
+                "scaler": scaler,
+                "python": python_generators(),
+            }
+            files = {TENSORS: save_tensors(tensors), STATE: as_json(state)}
+            saved = {path.name: path.read_bytes() for path in temporary.iterdir()}
+            write_files(temporary, files | {CHECKSUMS: checksums(files | saved)})
             if place.exists():
                 os.replace(place, old)
             os.replace(temporary, place)
+            sync_folder(self.folder)
             write_json(self.folder / INDEX, index)
         except (OSError, FileError) as error:
             cause = error if isinstance(error, OSError) else error.__cause__
@@ -175,13 +191,16 @@ class Checkpoints:
 
     def _found(self) -> dict[str, Any]:
         """The index as the checkpoints themselves tell it."""
-        names = sorted((p.name for p in self.folder.glob("step-*")), reverse=True)
+        names = sorted(
+            (p.name for p in self.folder.glob("step-*") if NAME.fullmatch(p.name)), reverse=True
+        )
         best = None
         if names:
             # A damaged one is told when it is read; here it only does not know the best.
-            with contextlib.suppress(FileError, AttributeError):
+            with contextlib.suppress(FileError):
                 best = read_json(self.folder / names[0] / STATE).get("best")
-        return {"last": names, "best": best}
+        known = isinstance(best, str) and NAME.fullmatch(best)
+        return {"last": names, "best": best if known else None}
 
     def _there(self, names: Iterable[str | None]) -> Iterator[Path]:
         places = (self.folder / name for name in names if name is not None)
@@ -194,28 +213,62 @@ class Checkpoints:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def read(folder: Path) -> tuple[nn.Module, Position, dict[str, Any], dict[str, Tensor]]:
-    """A checkpoint: the model, the position, and what `restore` needs."""
+def load_checkpoint(
+    folder: Path,
+    *,
+    factory: Callable[..., nn.Module] | None = None,
+    trust: Sequence[str] = (),
+    allow_nan: bool = False,
+) -> nn.Module:
+    """The model of a checkpoint, all of whose files have their checksums.
+
+    Args:
+        folder: of the checkpoint.
+        factory: as in `continua.load`.
+        trust: as in `continua.load`.
+        allow_nan: as in `continua.load`.
+    """
+    if (folder / CHECKSUMS).exists():
+        check_sums(folder)
+    else:  # of continua 0.1
+        tensors = folder / TENSORS
+        check_sum(tensors, read_bytes(tensors), read_json(folder / STATE).get("sha256"), STATE)
+    return load(folder, factory=factory, trust=trust, allow_nan=allow_nan)
+
+
+def read(
+    folder: Path, recipe: Recipe
+) -> tuple[nn.Module, Position, dict[str, Any], dict[str, Tensor]]:
+    """A checkpoint: the model, the position, and what `restore` needs.
+
+    Args:
+        folder: of the checkpoint.
+        recipe: of the model that is trained; its factory makes the one of the checkpoint.
+    """
     remedy = f"move {folder} elsewhere to go on from the checkpoint before it"
+    path = folder / STATE
     try:
-        state = read_json(folder / STATE)
-        if state["format"] > FORMAT:
+        state = read_json(path)
+        if entry(state, "format", int, path) > FORMAT:
             raise FileError(
-                f"{folder / STATE} has format {state['format']}, newer than {FORMAT}, the newest "
+                f"{path} has format {state['format']}, newer than {FORMAT}, the newest "
                 "this continua reads; upgrade continua"
             )
-        model = load(folder)
-        content = (folder / TENSORS).read_bytes()
-        if hashlib.sha256(content).hexdigest() != state["sha256"]:
-            raise FileError(
-                f"{folder / TENSORS} does not have the checksum in {STATE}: it was cut or damaged"
+        config = read_json(folder / "config.json")
+        name = entry(entry(config, "factory", dict, folder), "name", str, folder)
+        if name != recipe.name:
+            raise ArgumentError(
+                f"{folder.parents[1]} holds a training of {name}, not of {recipe.name}; choose "
+                "another folder"
             )
-        tensors = load_tensors(content)
-        position = Position(**state["position"])
-    except (OSError, SafetensorError, KeyError, TypeError, AttributeError) as error:
-        raise FileError(
-            f"the checkpoint {folder} is damaged ({type(error).__name__}: {error}); {remedy}"
-        ) from error
+        model = load_checkpoint(folder, factory=recipe.factory, allow_nan=True)
+        for name in ("optimizer", "python"):
+            entry(state, name, dict, path)
+        entry(entry(state, "about", dict, path), "training", dict, path)
+        position = _position(entry(state, "position", dict, path), path)
+        tensors = load_tensors(read_bytes(folder / TENSORS))
+    except SafetensorError as error:
+        raise FileError(f"{folder / TENSORS} is no safetensors file ({error}); {remedy}") from error
     except FileError as error:
         raise FileError(f"{error}; {remedy}") from error
     # What was read lies where the file put it; what torch allocates is aligned, and on that
@@ -224,6 +277,14 @@ def read(folder: Path) -> tuple[nn.Module, Position, dict[str, Any], dict[str, T
         for tensor in (*model.parameters(), *model.buffers()):
             tensor.data = tensor.data.clone()
     return model, position, state, tensors
+
+
+def _position(found: dict[str, Any], path: Path) -> Position:
+    numbers: dict[str, Any] = dict.fromkeys(("epoch", "batch", "step", "stale"), int)
+    numbers |= {"seconds": (int, float), "best": (int, float, type(None)), "finished": bool}
+    for name, kind in (numbers | {"sums": dict, "counts": dict}).items():
+        entry(found, name, kind, path)
+    return Position(**{name: found[name] for name in asdict(Position())})
 
 
 def restore(

@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from continua._errors import ArgumentError, FileError
+from continua.files import entry, parse_json, read_bytes, write_whole
 
-from ._files import write_whole
+log = logging.getLogger("continua.train")
 
 METRICS = "metrics.jsonl"
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:
-    """The lines of `metrics.jsonl`."""
+    """The lines of `metrics.jsonl`; of a damaged file those before the damage, with a warning."""
     path = folder / METRICS
     if not path.exists():
         return []
-    try:
-        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
-        if not all(isinstance(line["step"], int) for line in lines):
-            raise ValueError("a step is not a number")
-        for line in lines:
-            if not line.keys() >= {"epoch", "functions", "train"}:
-                raise ValueError(f"the line of step {line['step']} is not whole")
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise FileError(
-            f"{path} cannot be read ({error}); remove it to go on without the measures so far"
-        ) from error
+    lines: list[dict[str, Any]] = []
+    content = read_bytes(path).splitlines()
+    for number, text in enumerate(content, 1):
+        where = f"line {number} of {path}"
+        try:
+            line = parse_json(text, where)
+            for name, kind in (("step", int), ("epoch", int), ("functions", object)):
+                entry(line, name, kind, where)
+            entry(line, "train", dict, where)
+        except FileError as error:
+            lost = len(content) - number + 1
+            log.warning("%s; this line and all after it, %d in all, are lost", error, lost)
+            break
+        lines.append(line)
     return lines
 
 

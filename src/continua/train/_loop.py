@@ -20,12 +20,12 @@ from ._checkpoint import Checkpoints, Position, read, restore
 from ._config import Training
 from ._elastic import elastic, plain
 from ._evaluate import evaluate
-from ._files import make_folder
+from ._files import held_alone
 from ._history import METRICS, board, read_history, write_history
 from ._process import Stop, accelerator, any_process, from_main, stopping
 from ._progress import Progress, Watch, silent
 from ._random import borrowed, seed
-from ._same import check_same
+from ._same import check_same, known_recipe, losses
 from ._size import functions, halved
 from ._step import TrainingStep
 from ._task import Tally, Task
@@ -89,7 +89,7 @@ def fit(
             faster on some processors.
         watch: called with the progress.
     """
-    with borrowed():
+    with borrowed(), held_alone(Path(folder)):
         return _Fit(make, task, training, Path(folder), device, channels_last, watch).run()
 
 
@@ -109,10 +109,10 @@ class _Fit:
         self.watch = watch if self.main else silent
         self.device = self.accelerator.device
         self.step = TrainingStep(task, training, self.accelerator, channels_last)
-        make_folder(folder)
         self.checkpoints = Checkpoints(folder)
         self.history: list[dict[str, Any]] = []
         self.about = {"training": training.config(), "samples": task.size("train")}
+        self.about["processes"] = self.accelerator.num_processes
         self._begin(make)
         self.board = (
             board(folder, self.position.step) if training.tensorboard and self.main else None
@@ -131,6 +131,7 @@ class _Fit:
                 stale.unlink(missing_ok=True)
         seed(self.training.seed)
         model = elastic(make(), self.training)
+        self.recipe = known_recipe(model)
         last = self.checkpoints.last()
         self.accelerator.wait_for_everyone()  # before anyone writes what others look for
         if last is None:
@@ -140,7 +141,7 @@ class _Fit:
             # Fail before any work if the model or the disk cannot be written.
             self._save(best=False)
             return
-        saved, self.position, state, tensors = read(last)
+        saved, self.position, state, tensors = read(last, self.recipe)
         check_same(self.folder, saved, model, state["about"], self.about)
         if self.position.epoch > self.training.epochs:
             raise ArgumentError(
@@ -152,17 +153,22 @@ class _Fit:
             restore(self.step.optimizer.optimizer, state, tensors)
             if state["scaler"] is not None and self.accelerator.scaler is not None:
                 self.accelerator.scaler.load_state_dict(state["scaler"])
-        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
             raise FileError(
                 f"the checkpoint {last} is damaged ({error}); move it elsewhere to go on "
                 "from the one before it"
             ) from error
-        if not self.checkpoints.has_best():
-            self.position.best = None
         self.position.finished = self._is_finished()
         self.history = [
             line for line in read_history(self.folder) if line["step"] <= self.position.step
         ]
+        lost = losses(self.position, self.history, state["about"], self.about)
+        if not self.checkpoints.has_best():
+            if self.checkpoints.index()["best"] is not None:
+                lost.append(f"the best checkpoint ({self.task.measure} {self.position.best})")
+            self.position.best = None
+        if lost and self.main:
+            log.warning("%s goes on without %s", self.folder, ", and without ".join(lost))
         self._write_history()
         log.info("going on from %s", last)
 
@@ -183,7 +189,7 @@ class _Fit:
                 self.board.close()
         best = self.checkpoints.best()
         assert best is not None
-        model = self.step.placed_model(read(best)[0]).eval()
+        model = self.step.placed_model(read(best, self.recipe)[0]).eval()
         self.watch(Progress("training", training.epochs, training.epochs, self._note()))
         return Outcome(model, position, self.history)
 

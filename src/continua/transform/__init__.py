@@ -1,6 +1,6 @@
 """From a model that contains ODE blocks to another model."""
 
-from ._blocks import blocks, blocks_if_any, recipe_of, set_recipe
+from ._blocks import Recipe, blocks, blocks_if_any, recipe_of, set_recipe
 from ._compress import compress
 from ._convert import convert
 from ._elastic import Elastic
@@ -16,5 +16,5 @@ from ._unroll import unroll
 __all__ = [
     "refine", "compress", "convert", "fit_hypernetwork", "unroll", "project_gradient", "Elastic",
     "smoothness", "recalibrate", "heal", "HealProgress", "blocks", "blocks_if_any", "Choice",
-    "check_sizes", "size_arguments", "recipe_of", "set_recipe",
+    "check_sizes", "size_arguments", "Recipe", "recipe_of", "set_recipe",
 ]  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -52,12 +53,20 @@ def mapped(matrix: Tensor, stack: Tensor) -> Tensor:
     return contract(matrix.to(stack.device), stack.to(wide)).to(stack.dtype)
 
 
-def recipe_of(model: nn.Module) -> dict[str, Any] | None:
-    """The name and arguments of the factory that made the model, or None if not known."""
+class Recipe(NamedTuple):
+    """The call that made a model: a factory, its name and its arguments ready for JSON."""
+
+    factory: Callable[..., nn.Module]
+    name: str
+    arguments: dict[str, Any]
+
+
+def recipe_of(model: nn.Module) -> Recipe | None:
+    """The call that made the model, or None if not known."""
     return getattr(model, RECIPE, None)
 
 
-def set_recipe(model: nn.Module, recipe: dict[str, Any] | None) -> None:
+def set_recipe(model: nn.Module, recipe: Recipe | None) -> None:
     """Store how the model was made; copies of the model keep it. None removes it."""
     if recipe is None:
         vars(model).pop(RECIPE, None)

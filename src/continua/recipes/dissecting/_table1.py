@@ -9,7 +9,8 @@ from typing import Any
 
 import continua as ct
 from continua import plot
-from continua.train import Training, read_history, write_whole
+from continua.files import write_whole
+from continua.train import Training, read_history
 
 from .._image_setup import ImageSetup
 from .._output import csv_text, write_figure

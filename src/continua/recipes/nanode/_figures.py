@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from continua import plot
-from continua.train import write_whole
+from continua.files import write_whole
 
 from .._output import write_figure
 from .._setup import Scale

@@ -12,9 +12,10 @@ from torch import nn
 
 import continua as ct
 from continua import plot
+from continua.files import write_whole
 from continua.measure import readable_bytes
 from continua.models import Residual
-from continua.train import Progress, write_whole
+from continua.train import Progress
 
 from .._output import csv_text, write_figure
 from .._setup import Scale

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from continua.files import write_whole
 from continua.measure import readable_bytes
-from continua.train import write_whole
 
 from .._recipe import Recipe
 from .._setup import Scale

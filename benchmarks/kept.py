@@ -1,9 +1,9 @@
-"""What it saves to keep the views of coefficients from one solve without a graph to the next.
+"""What it saves to keep views of the coefficients from one solve without a graph to the next.
 
 A residual unit of two convolutions and two batch norms in 16 buckets on one small image, with the
-views kept (`continua/field/_views.py`) and made anew in every call, in turn.
+views kept (`FieldRun.on_grid`) and made anew in every call, in turn.
 
-    python benchmarks/views.py [--rounds 200]
+    python benchmarks/kept.py [--rounds 200]
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import continua as ct
-from continua.field import _run
+from continua.field import FieldRun
 
 
 @torch.no_grad()
@@ -31,15 +31,16 @@ def main() -> None:
         nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1, bias=False),
     )  # fmt: skip
     block = ct.ODEBlock(field, ct.PiecewiseConstant(16), ct.Euler(steps=16)).eval()
-    x, ask = torch.randn(1, 16, 8, 8), _run.may_keep_views
+    x, ask = torch.randn(1, 16, 8, 8), FieldRun._may_keep
     ratios = []
     for i in range(options.rounds + 20):
         times = []
-        for keeps in (ask, lambda stack: False):
-            _run.may_keep_views = keeps
-            started = time.perf_counter()
+        for keeps in (ask, lambda run, samplings: False):
+            FieldRun._may_keep = keeps
             block(x)
-            times.append(time.perf_counter() - started)
+            started = time.thread_time()
+            block(x)
+            times.append(time.thread_time() - started)
         if i >= 20:
             ratios.append(times[0] / times[1])
     quartiles = statistics.quantiles(ratios, n=4)

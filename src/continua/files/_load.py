@@ -1,0 +1,269 @@
+"""Models from files: everything is checked before anything of its size is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from threading import get_ident
+from typing import Any
+
+import torch
+from safetensors.torch import load as load_tensors
+from torch import Tensor, nn
+from torch.nn.modules import module as hooks
+
+from continua._errors import ContinuaError, FileError
+from continua.basis import Basis
+from continua.field import listed, tensor
+from continua.gradient import Gradient
+from continua.solve import Solver
+from continua.transform import Choice, Recipe, blocks_if_any, set_recipe
+
+from ._disk import check_sum, entry, read_bytes, read_json
+from ._elastic import at_size, elastic_from_config
+from ._factory import FACTORIES, Factory, decode, decoded_value, describe, find_factory
+from ._save import CONFIG, FORMAT, WEIGHTS, unique_tensors
+
+#: what a model may have been cast to
+FLOATS = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+}
+#: what a factory may make beyond what the weights need: so many times their bytes, and so many more
+RATIO, ROOM = 64, 2**28
+
+
+def load(
+    folder: str | os.PathLike[str],
+    device: str | torch.device = "cpu",
+    *,
+    size: Choice | None = None,
+    factory: Factory | None = None,
+    trust: Sequence[str] = (),
+    allow_nan: bool = False,
+) -> nn.Module:
+    """The model that `save` wrote, in evaluation mode.
+
+    A file runs no code of its choosing: it can name the models of `continua.models` and layers of
+    `torch.nn`. For a model of your own, hand over its factory, or trust its package. Sizes in the
+    file are compared with its weights before memory is allocated.
+
+    Args:
+        folder: where it was written.
+        device: where to put it.
+        size: of an `Elastic`, as a plain model; None for what was saved.
+        factory: called with the arguments in the file, whatever factory the file names.
+        trust: packages of which a file may name the `nn.Module` classes, and the functions that
+            are annotated to return one.
+        allow_nan: whether weights may be NaN.
+
+    Example:
+        >>> import continua as ct
+        >>> ct.load("model")  # doctest: +SKIP
+        >>> ct.load("my_model", factory=MyNet)  # doctest: +SKIP
+        >>> ct.load("my_model", trust=["my_package"])  # doctest: +SKIP
+    """
+    folder = Path(folder)
+    path = folder / CONFIG
+    config = _read_config(path)
+    tensors = _read_tensors(folder / WEIGHTS, config, allow_nan)
+    recipe, call, ours = _recipe(config, path, factory, trust)
+    prefix = "model." if "elastic" in config else ""
+    if ours:  # first on the meta device, where nothing is allocated
+        shell = _made(call, config, tensors, path, "meta")
+        expected = {prefix + name: value for name, value in shell.state_dict().items()}
+        _compare(expected, tensors, config, folder)
+    model = _made(call, config, tensors, path, "cpu")
+    set_recipe(model, recipe)
+    if prefix:
+        model = elastic_from_config(model, entry(config, "elastic", dict, path), path)
+    expected = unique_tensors(model)
+    if tensors.keys() != expected.keys():
+        missing, unknown = expected.keys() - tensors.keys(), tensors.keys() - expected.keys()
+        what = f"lacks {listed(sorted(missing))}" if missing else f"has {listed(sorted(unknown))}"
+        raise FileError(f"{folder / WEIGHTS} {what}, unlike the model that its config describes")
+    _compare(expected, tensors, config, folder)
+    own = model.state_dict(keep_vars=True)
+    for name, value in tensors.items():
+        own[name].data = value.to(own[name].device)
+    if size is not None:
+        model = at_size(model, size, folder)
+    return model.to(device).eval()
+
+
+# -- what the files hold -----------------------------------------------------------------------
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """The content of `config.json`."""
+    if not path.exists():
+        raise FileError(f"{path} does not exist; a saved model has {CONFIG} and {WEIGHTS}")
+    config = read_json(path)
+    version = config.get("format")
+    if not isinstance(version, int):
+        raise FileError(f"{path} is not the config of a continua model: it has no format number")
+    if version > FORMAT:
+        raise FileError(
+            f"{path} has format {version}, newer than {FORMAT}, the newest this continua reads; "
+            "upgrade continua"
+        )
+    return config
+
+
+def _read_tensors(path: Path, config: Mapping[str, Any], allow_nan: bool) -> dict[str, Tensor]:
+    """The tensors of `model.safetensors`, checked against the size and hash in the config."""
+    about = config.get("weights")
+    if not isinstance(about, dict) or not isinstance(about.get("bytes"), int):
+        raise FileError(f"{path.parent / CONFIG} does not say what {WEIGHTS} holds: it was changed")
+    if not path.exists():
+        raise FileError(f"{path} does not exist, though {CONFIG} beside it does")
+    content = read_bytes(path)
+    if len(content) != about["bytes"]:
+        raise FileError(
+            f"{path} has {len(content):,} bytes where {CONFIG} says "
+            f"{about['bytes']:,}: it was cut or belongs to another model"
+        )
+    check_sum(path, content, about.get("sha256"), CONFIG)
+    try:
+        tensors = load_tensors(content)
+    except Exception as error:  # of its own kind, or of torch's on a dtype that it lacks
+        raise FileError(f"{path} is not a safetensors file: {error}") from error
+    for name, value in tensors.items():
+        if not allow_nan and value.is_floating_point() and bool(value.isnan().any()):
+            raise FileError(
+                f"{path}: {name!r} holds NaN; continua.load(folder, allow_nan=True) loads it all "
+                "the same"
+            )
+    return tensors
+
+
+def _compare(
+    expected: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    folder: Path,
+) -> None:
+    """Refuse weights of another shape or dtype than the model's."""
+    cast = config["weights"].get("dtype")
+    for name, found in tensors.items():
+        if (own := expected.get(name)) is None:
+            continue
+        dtype = own.dtype
+        if own.is_floating_point() and cast is not None:
+            told = cast.get(name) if isinstance(cast, dict) else cast
+            if told not in list(FLOATS):
+                raise FileError(f"{folder / CONFIG} has the dtype {told!r:.60} for {name!r:.99}")
+            dtype = FLOATS[told]
+        for what, has, needs in (
+            ("shape", list(found.shape), list(own.shape)),
+            ("dtype", found.dtype, dtype),
+        ):
+            if has != needs:
+                raise FileError(
+                    f"{folder / WEIGHTS}: {name!r} has {what} {has}, the model needs {needs}"
+                )
+
+
+# -- the model that they describe --------------------------------------------------------------
+
+
+def _recipe(
+    config: Mapping[str, Any], path: Path, factory: Factory | None, trust: Sequence[str]
+) -> tuple[Recipe, partial[nn.Module], bool]:
+    """What to call, ready to be called, and whether it is on our list."""
+    told = entry(config, "factory", dict, path)
+    name = entry(told, "name", str, path)
+    arguments = entry(told, "arguments", dict, path)
+    try:
+        found = find_factory(name, trust) if factory is None else factory
+        arguments = decode(arguments)
+        recipe = describe(found, arguments)
+    except ContinuaError as error:
+        raise FileError(f"{path}: {error}") from error
+    return recipe, partial(found, **arguments), factory is None and name in FACTORIES
+
+
+def _made(
+    call: partial[nn.Module],
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    path: Path,
+    device: str,
+) -> nn.Module:
+    """The model as its factory makes it, with the bases and solvers that the file names."""
+    size = sum(value.nbytes for value in tensors.values())
+    name = config["factory"]["name"]
+    try:
+        with torch.device(device), _bounded(16 * len(tensors) + 10_000, RATIO * size + ROOM):
+            model = call()
+    except Exception as error:
+        shown = f"{name}(**{call.keywords})"
+        raise FileError(f"{shown:.400} in {path} fails: {error}") from error
+    if not isinstance(model, nn.Module):
+        raise FileError(f"{name} in {path} makes {type(model).__name__}, not an nn.Module")
+    total = sum(value.nbytes for value in (*model.parameters(), *model.buffers()))
+    if total > RATIO * size + ROOM:
+        raise FileError(
+            f"{path} describes a model of {total:,} bytes, but {WEIGHTS} has {size:,}; "
+            "continua.load(folder, factory=...) makes it all the same"
+        )
+    try:
+        with torch.device(device):
+            _match_blocks(model, entry(config, "blocks", dict, path), path)
+    except FileError:
+        raise
+    except (ContinuaError, RuntimeError) as error:  # or there is not enough memory
+        raise FileError(f"{path} has a block that cannot be: {error}") from error
+    return model
+
+
+@contextmanager
+def _bounded(tensors: int, total: int) -> Iterator[None]:
+    """Stop this thread once it has registered more tensors, or more bytes of them, than this."""
+    thread, left = get_ident(), [tensors, total]
+
+    def count(module: nn.Module, name: str, value: Tensor | None) -> None:
+        if get_ident() == thread and value is not None:
+            left[0] -= 1
+            left[1] -= value.nbytes
+            if min(left) < 0:
+                raise FileError(f"it makes far more than {WEIGHTS} holds")
+
+    handles = (
+        hooks.register_module_parameter_registration_hook(count),
+        hooks.register_module_buffer_registration_hook(count),
+    )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> None:
+    """Give the blocks of a fresh model the bases and solvers that the file names."""
+    found = blocks_if_any(model)
+    if found.keys() != configs.keys():
+        raise FileError(
+            f"{path} describes the blocks {listed(configs)}, but its factory makes {listed(found)}"
+        )
+    for name, block in found.items():
+        where = f"{path}, block {name!r}"
+        told = entry(configs, name, dict, path)
+        bases = {
+            key: decoded_value(Basis, config)
+            for key, config in entry(told, "bases", dict, where).items()
+        }
+        span = tuple(entry(told, "span", list, where))
+        if bases.keys() != block.expansion.bases.keys() or span != block.span:
+            raise FileError(f"{where}: tensors or span differ from what the factory makes")
+        old = {key: tensor(block.field, key) for key in bases}
+        # Not zeros: memory that is not written to is not taken.
+        stacks = {k: (b, old[k].new_empty(b.size, *old[k].shape[1:])) for k, b in bases.items()}
+        block.rebase(stacks, decoded_value(Solver, entry(told, "solver", dict, where)))
+        block.gradient = decoded_value(Gradient, entry(told, "gradient", dict, where))
