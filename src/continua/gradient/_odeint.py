@@ -23,7 +23,7 @@ from continua.solve import (
 
 from ._checks import SaveAt, check_values, checked_depths, checked_solver, checked_span, explain
 from ._gradient import Backprop, Gradient, checked_gradient
-from ._problem import CallableDynamics, Problem, RunningCost, checked_params, refuse_state
+from ._problem import CallableDynamics, Problem, RunningCost, refuse_state
 
 Ends = tuple[float | Tensor, float | Tensor]
 
@@ -77,7 +77,7 @@ def odeint(
     problem = Problem.of(z, running_cost, None, checked_span(span), method)
     if method.job is not None:
         refuse_state(f)
-    dynamics = CallableDynamics(f, problem, tuple(args), checked_params(params), z)
+    dynamics = CallableDynamics(f, problem, tuple(args), params, z)
     return solve(dynamics, problem, span, solver, method, save_at, raise_on_failure)
 
 

@@ -68,13 +68,13 @@ class Problem:
         self, calls: Sequence[Callable[[Any], Any]], depths: Sequence[Tensor], x: Any
     ) -> list[Evaluate]:
         """The field on leaves, the running cost beside it."""
-        if self.structure is None and self.cost is None:  # often, and called very often
-            return [_single(call) for call in calls]
-        if self.cost is None:
-            return [self._structured(call) for call in calls]
-        return [self._with_cost(call, s, x) for call, s in zip(calls, depths, strict=True)]
+        if self.cost is not None:
+            return [self._with_cost(call, s, x) for call, s in zip(calls, depths, strict=True)]
+        return [self._without_cost(call) for call in calls]
 
-    def _structured(self, call: Callable[[Any], Any]) -> Evaluate:
+    def _without_cost(self, call: Callable[[Any], Any]) -> Evaluate:
+        if self.structure is None:  # often, and called very often
+            return lambda leaves: (call(leaves[0]),)
         return lambda leaves: tuple(pytree.tree_leaves(call(self.state(leaves))))
 
     def _with_cost(self, call: Callable[[Any], Any], s: Tensor, x: Any) -> Evaluate:
@@ -124,10 +124,6 @@ def _refusing(evaluate: Evaluate, known: Sequence[Tensor]) -> Evaluate:
     return checked
 
 
-def _single(call: Callable[[Tensor], Tensor]) -> Evaluate:
-    return lambda leaves: (call(leaves[0]),)
-
-
 def real(dtype: torch.dtype) -> torch.dtype:
     """The real type of the same precision."""
     return dtype.to_real() if dtype.is_complex else dtype
@@ -151,16 +147,9 @@ class CallableDynamics(Dynamics):
 
     varies = driven = True
 
-    def __init__(
-        self,
-        f: Callable[..., Any],
-        problem: Problem,
-        args: tuple[Any, ...],
-        params: list[Tensor],
-        x: Any,
-    ):
+    def __init__(self, f: Any, problem: Problem, args: tuple[Any, ...], params: Any, x: Any):
         self.f, self.problem = f, problem
-        self._args, self._params, self._x = args, params, x
+        self._args, self._params, self._x = args, checked_params(params), x
         self._name = getattr(f, "__name__", type(f).__name__)
         self._checked = False
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -16,10 +15,10 @@ class Floats(NamedTuple):
     """The coefficients in double precision."""
 
     a: list[list[float]]
-    b: list[float]
-    c: list[float]
     dense: list[list[float]]
     errors: list[list[float]]
+    b: list[float]
+    c: list[float]
 
 
 def _rows(rows: Sequence[Sequence[Number]]) -> tuple[Row, ...]:
@@ -30,48 +29,36 @@ def _floats(rows: Sequence[Row]) -> list[list[float]]:
     return [list(map(float, row)) for row in rows]
 
 
-@dataclass(frozen=True, init=False)
 class Tableau:
     r"""An explicit Runge-Kutta method in exact numbers.
 
     .. math:: k_i = f(s + c_i h,\; z + h \sum_{j<i} a_{ij} k_j), \qquad
               z(s + \theta h) = z + h \sum_i b_i(\theta)\, k_i
-
     """
-
-    c: Row  # where the stages lie within a step
-    a: tuple[Row, ...]  # how each stage is made from the earlier ones, one row per stage
-    b: Row  # the weights of the stages at the end of the step, b(1)
-    dense: tuple[Row, ...]  # per stage the coefficients of b(theta) for theta, theta^2, ...
-    order: int  # of the method at the end of the step
-    errors: tuple[Row, ...] = ()  # the weights of the error estimate; two rows where it mixes two
-    error_order: int = 0  # how the estimate scales with the length of the step
-    extra: int = 0  # how many of the stages only b(theta) needs; they come last
-    fsal: bool = False  # whether the last of the other stages is the first of the next step
-    floats: Floats = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
         *,
-        c: Sequence[Number],
-        a: Sequence[Sequence[Number]],
-        dense: Sequence[Sequence[Number]],
-        order: int,
-        errors: Sequence[Sequence[Number]] = (),
-        error_order: int = 0,
-        extra: int = 0,
+        c: Sequence[Number],  # where the stages lie within a step
+        a: Sequence[Sequence[Number]],  # how each stage is made from the earlier ones
+        dense: Sequence[Sequence[Number]],  # of b(theta): the factors of theta, theta^2, ...
+        order: int,  # of the method at the end of the step
+        errors: Sequence[Sequence[Number]] = (),  # the error estimate; two rows where it mixes two
+        error_order: int = 0,  # how the estimate scales with the length of the step
+        extra: int = 0,  # how many of the stages only b(theta) needs; they come last
     ):
-        weights, rows, estimates, (places,) = _rows(dense), _rows(a), _rows(errors), _rows([c])
-        b = tuple(sum(row, Fraction(0)) for row in weights)
+        self.a, self.dense, self.errors, (self.c,) = map(_rows, (a, dense, errors, [c]))
+        self.order, self.error_order, self.extra = order, error_order, extra
+        b = tuple(sum(row, Fraction(0)) for row in self.dense)
         last = len(c) - extra - 1
         # Where the argument of the last stage is the next state, its row says b most exactly.
-        end = (*rows[last], *[Fraction(0)] * (len(c) - last))
-        fsal = last > 0 and all(abs(x - y) < 1e-9 for x, y in zip(b, end, strict=True))
-        b = end if fsal else b
-        b_row, c_row = _floats([b, places])
-        floats = Floats(_floats(rows), b_row, c_row, _floats(weights), _floats(estimates))
-        vars(self).update(c=places, a=rows, b=b, dense=weights, order=order, errors=estimates)
-        vars(self).update(error_order=error_order, extra=extra, fsal=fsal, floats=floats)
+        end = (*self.a[last], *[Fraction(0)] * (len(c) - last))
+        #: whether the last of the other stages is the first of the next step
+        self.fsal = last > 0 and all(abs(x - y) < 1e-9 for x, y in zip(b, end, strict=True))
+        self.b = end if self.fsal else b  # the weights at the end of the step
+        b_row, c_row = _floats([self.b, self.c])
+        many = (_floats(self.a), _floats(self.dense), _floats(self.errors))
+        self.floats = Floats(*many, b_row, c_row)
 
     @property
     def stages(self) -> int:
