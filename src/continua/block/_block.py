@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from continua._errors import ArgumentError, ModuleError
+from continua._errors import ModuleError
 from continua.basis import Basis, Constant, Side
 from continua.field import (
     BasisChoice,
@@ -39,7 +38,7 @@ from continua.gradient import (
 from continua.solve import RK4, Solution, Solver, Span, Stage, Stats, sides
 
 from ._dynamics import BlockDynamics, Call
-from ._layout import by_rows, described, shared
+from ._layout import by_rows, checked_depth, described, shared
 from ._plan import Plan, Stretch
 
 Ends = tuple[float | Tensor, float | Tensor]
@@ -172,6 +171,7 @@ class ODEBlock(nn.Module):
         x: Any,
         *args: Any,
         save_at: SaveAt = None,
+        dense: bool = False,
         span: Ends | None = None,
         running_cost: RunningCost | None = None,
         control: Any = None,
@@ -185,7 +185,9 @@ class ODEBlock(nn.Module):
             x: the state at the start of the span.
             args: further arguments, handed to the field at every evaluation.
             save_at: the depths to return, along the span; `"steps"` for the start and the end
-                of every step of a fixed grid, None for the end alone.
+                of every step of a fixed grid, None for the end alone. A tensor `[B, T]` has a
+                row for each sample. Depths that require a gradient get one.
+            dense: True returns a solution that can be called at any depth of the span.
             span: another span than the block's, backward for instance; the weights remain the
                 functions of depth that they are. End points that require a gradient get one.
             running_cost: l(s, z) or l(s, z, x), one number per sample, a function or a module
@@ -207,7 +209,7 @@ class ODEBlock(nn.Module):
         used = self.solver if solver is None else checked_solver(solver)
         dynamics = self._dynamics(x, args, kwargs, control, ends, running_cost, used)
         problem = dynamics.call.problem
-        out = solve(dynamics, problem, ends, used, self.gradient, save_at, raise_on_failure)
+        out = solve(dynamics, problem, ends, used, self.gradient, save_at, raise_on_failure, dense)
         self.record(out.stats)
         return out
 
@@ -223,7 +225,7 @@ class ODEBlock(nn.Module):
         """
         with self._dynamics(z, args, kwargs, control, self.span, None, self.solver) as dynamics:
             problem = dynamics.call.problem
-            (evaluate,) = dynamics.at([Stage(_checked_depth(s), "right")])
+            (evaluate,) = dynamics.at([Stage(checked_depth(s), "right")])
             return problem.state(evaluate(problem.z))
 
     def at(self, s: float, side: Side = "right") -> nn.Module:
@@ -233,7 +235,7 @@ class ODEBlock(nn.Module):
             s: the depth.
             side: the limit to take where a basis jumps.
         """
-        module, point = copied(self.field), self.stretch.point(_checked_depth(s), side)
+        module, point = copied(self.field), self.stretch.point(checked_depth(s), side)
         bases = self.expansion.bases
         coefficients = {name: tensor(module, name).detach() for name in bases}
         samplings = {basis: Sampling.of(basis, [point]) for basis in set(bases.values())}
@@ -342,9 +344,3 @@ class ODEBlock(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(by_rows(fn), recurse)  # type: ignore[no-untyped-call]
         return self
-
-
-def _checked_depth(s: float) -> float:
-    if not isinstance(s, int | float) or not math.isfinite(s):
-        raise ArgumentError(f"a depth is a finite number, not {s!r}")
-    return s

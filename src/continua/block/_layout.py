@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from continua._errors import ArgumentError
 from continua.basis import Basis
 from continua.field import tensor
 from continua.gradient import Backprop
@@ -39,6 +41,13 @@ def shared(bases: Mapping[str, Basis]) -> Basis | dict[str, Basis]:
     """The one basis of all tensors; where there are several or none, the basis by name."""
     different = set(bases.values())
     return different.pop() if len(different) == 1 else dict(bases)
+
+
+def checked_depth(s: float) -> float:
+    """The depth, if it is one."""
+    if not isinstance(s, int | float) or not math.isfinite(s):
+        raise ArgumentError(f"a depth is a finite number, not {s!r}")
+    return s
 
 
 def described(block: ODEBlock) -> list[str]:
