@@ -126,6 +126,14 @@ class Training:
         return next((self.clock[n - 1] for n in steps if self.at(n) <= loss), math.inf)
 
 
+def with_solver(model: LatentODE, solver: ct.Solver, times: Tensor, x: Tensor) -> float:
+    """The loss with another solver, to see whether the one of the training was fine enough."""
+    model.block.solver = solver
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return model.loss(times, x).item()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=500)
@@ -150,6 +158,9 @@ def main() -> None:
             f"seed {seed}: continua takes {b.seconds / a.seconds:.2f} of the time per step, and "
             f"{reached / a.seconds:.2f} of it to the loss of torchdiffeq"
         )
+        four = with_solver(b.model, ct.RK4(steps=4), times, x)
+        fine = with_solver(b.model, ct.Dopri5(1e-7, 1e-9), times, x)
+        print(f"seed {seed}: loss of continua with its four steps {four:.1f}, finely {fine:.1f}")
 
 
 if __name__ == "__main__":

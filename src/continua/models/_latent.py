@@ -15,7 +15,7 @@ from continua.field import BasisChoice
 from continua.gradient import Gradient, checked_span
 from continua.solve import Solver, Span
 
-CELLS: dict[str, type[nn.GRU] | type[nn.RNN]] = {"gru": nn.GRU, "tanh": nn.RNN}
+CELLS: dict[str, type[nn.GRUCell] | type[nn.RNNCell]] = {"gru": nn.GRUCell, "tanh": nn.RNNCell}
 
 
 class LatentODE(nn.Module):
@@ -78,7 +78,7 @@ class LatentODE(nn.Module):
             raise ArgumentError(f"cell is 'gru' or 'tanh', not {cell!r}")
         self.noise = float(noise)
         # An observation, which of its features are known, and the time since the one before.
-        self.encoder = CELLS[cell](2 * features + 1, recurrent, batch_first=True)
+        self.cell = CELLS[cell](2 * features + 1, recurrent)
         self.posterior = nn.Linear(recurrent, 2 * latent)
         field = nn.Sequential(
             nn.Linear(latent, hidden),
@@ -136,7 +136,7 @@ class LatentODE(nn.Module):
         # Observations from the last to the first, then all that is masked.
         key = torch.where(seen, -times, torch.inf)
         order = key.argsort(dim=1, stable=True)
-        count = seen.sum(1, keepdim=True)  # [B, 1]
+        count = seen.sum(1, keepdim=True)
         start, end = self.block.span
         at = times.gather(1, order)
         last = torch.arange(at.shape[1], device=at.device) >= count - 1
@@ -144,11 +144,19 @@ class LatentODE(nn.Module):
         gap = (at - before) / (end - start)
         inputs = torch.cat([x, known.to(x.dtype)], 2)
         inputs = inputs.gather(1, order[:, :, None].expand_as(inputs))
-        states, _ = self.encoder(torch.cat([inputs, gap[:, :, None]], 2))
-        place = (count - 1).clamp(min=0)[:, :, None].expand(-1, -1, states.shape[2])
-        state = states.gather(1, place).squeeze(1) * (count > 0)
-        mean, variance = self.posterior(state).chunk(2, 1)
+        mean, variance = self.posterior(
+            self._read(torch.cat([inputs, gap[:, :, None]], 2), count)
+        ).chunk(2, 1)
         return Normal(mean, (0.5 * variance).exp())
+
+    def _read(self, inputs: Tensor, count: Tensor) -> Tensor:
+        """The state of the recurrent network after so many inputs `[B, T, C]` of each series."""
+        h = inputs.new_zeros(len(inputs), self.cell.hidden_size)
+        least, most = (int(n) for n in count.aminmax()) if len(count) else (0, 0)
+        for n, now in enumerate(inputs[:, :most].transpose(0, 1).contiguous()):
+            new = self.cell(now, h)
+            h = new if n < least else torch.where(count > n, new, h)
+        return h
 
     def decode(self, z: Tensor, times: Tensor) -> Tensor:
         """The expected series `[B, T, F]` from the latent state at the start of the span."""
@@ -159,7 +167,9 @@ class LatentODE(nn.Module):
         if last > end and solver.steps is not None:
             solver = solver.with_steps(math.ceil(solver.steps * (last - start) / (end - start)))
         path = self.block.solve(z, save_at=times, dense=True, span=span, solver=solver).z
-        decoded: Tensor = self.decoder(path if times.dim() == 2 else path.transpose(0, 1))
+        if times.dim() == 1:
+            path = path.transpose(0, 1).contiguous()  # or the decoder's gradient is slow
+        decoded: Tensor = self.decoder(path)
         return decoded
 
     def sample(self, count: int, times: Tensor) -> Tensor:
@@ -170,7 +180,7 @@ class LatentODE(nn.Module):
 
     def _observed(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The observations with zeros where there are none, and where there are."""
-        features = (self.encoder.input_size - 1) // 2
+        features = (self.cell.input_size - 1) // 2
         if x.dim() != 3 or x.shape[2] != features:
             raise ShapeError(f"observations have shape [B, T, {features}], not {list(x.shape)}")
         known = ~x.isnan() if mask is None else mask.bool()

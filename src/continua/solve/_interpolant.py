@@ -84,10 +84,11 @@ class Interpolant:
                 index * leaf.shape[1] + torch.arange(len(index), device=leaf.device)[:, None, None]
             )
             leaf = leaf.flatten(0, 1)
-        rows = leaf.index_select(0, index.flatten())  # whose gradient is quick
-        rows = rows.reshape(*index.shape, *leaf.shape[1:])  # [..., degree + 1, ...]
-        shape = (*weights.shape, *[1] * (leaf.dim() - 1))
-        return (rows * weights.to(leaf.dtype).reshape(shape)).sum(index.dim() - 1)
+        rows = leaf.flatten(1) if leaf.dim() > 1 else leaf[:, None]
+        rows = rows.index_select(0, index.flatten())  # whose gradient is quick
+        rows = rows.unflatten(0, index.shape)  # [..., degree + 1, R]
+        out = weights.to(leaf.dtype).unsqueeze(-2) @ rows
+        return out.reshape(*index.shape[:-1], *leaf.shape[1:])
 
 
 def check_depths(s: Tensor, span: Span, shapes: Sequence[torch.Size]) -> None:
