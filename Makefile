@@ -21,7 +21,7 @@ help: ## list the targets
 
 demo: $(VENV)/.stamp-recipes ## run the demonstration
 	@echo "Running the demonstration."
-	@$(BIN)/continua demo $(ARGS)
+	@$(BIN)/continua demo --force $(ARGS)
 	@echo "The command and its Python are in $(BIN): . $(BIN)/activate"
 
 # One thread per worker: two workers with torch's default pools would fight for the same cores.

@@ -2,11 +2,13 @@
 
 The plain ResNet of 8 units per stage is trained on the embedded digits, its stages are converted to
 blocks, and these are compressed: projected, with statistics read again, fitted from 512 images
-without labels, healed without labels, or trained a little with labels; every second layer dropped
-stands beside. The ContinuousNet that was refined 1, 2, 4, 8 while training as long gets the same.
-Accuracies on the 450 test images.
+without labels, each also after `align`; healed without labels, or trained a little with labels.
+Beside it stand networks with every second layer dropped, or with those dropped whose absence
+changes the output least. The ContinuousNet that was refined 1, 2, 4, 8 while training as long gets
+the same without `align`. Accuracies on the 450 test images.
 
-    python benchmarks/convert.py [--seeds 3] [--epochs 8] [--after 2] [--steps 200] [--json]
+    python benchmarks/convert.py [--seeds 0 1 2] [--epochs 8] [--after 2] [--steps 200]
+                                 [--sizes 4 2] [--sources converted] [--json]
 """
 
 from __future__ import annotations
@@ -70,32 +72,59 @@ def converted(net: nn.Module) -> nn.Module:
     return net
 
 
-def dropped(net: nn.Module, every: int) -> nn.Module:
-    """The plain network with one layer in so many kept."""
+def dropped(net: nn.Module, kept: dict[str, list[int]]) -> nn.Module:
+    """The plain network with some layers of each stage."""
     net = copy.deepcopy(net)
-    for name, child in net.named_children():
-        if name.startswith("stage"):
-            setattr(net, name, nn.Sequential(*list(child)[::every]))
+    for name, layers in kept.items():
+        stage = list(net.get_submodule(name))
+        setattr(net, name, nn.Sequential(*(stage[i] for i in layers)))
     return net
+
+
+@torch.inference_mode()
+def by_influence(net: nn.Module, size: int, images: torch.Tensor) -> dict[str, list[int]]:
+    """The layers of each stage without which the output changes most."""
+    net.eval()
+    target, kept = net(images), {}
+    for name, stage in net.named_children():
+        if name.startswith("stage"):
+            others = [[j for j in range(len(stage)) if j != i] for i in range(len(stage))]
+            changes = [(dropped(net, {name: some})(images) - target).norm() for some in others]
+            kept[name] = sorted(torch.stack(changes).topk(size).indices.tolist())
+    return kept
 
 
 def without_labels(source: nn.Module, size: int, steps: int) -> dict[str, float]:
     """Accuracies of a network made smaller, with seconds for what takes some."""
     images = DIGITS.prepared(DIGITS.train.inputs)
-    some, every = images[:CALIBRATION].split(64), images.split(64)
+    some = images[:CALIBRATION].split(64)
     basis = ct.PiecewiseConstant(size)
     found = {"project": accuracy(ct.compress(source, basis, steps=size))}
     found["+ statistics"] = accuracy(ct.compress(source, basis, steps=size, calibrate=some))
-    for label, batches in (("fit", some), ("fit, all images", every)):
-        start = time.process_time()
-        small = ct.compress(source, basis, steps=size, method="fit", calibrate=batches)
-        found[f"{label}, seconds"] = time.process_time() - start
-        found[label] = accuracy(small)
     start = time.process_time()
-    healed = ct.heal(small, source, every, steps=steps)
+    small = ct.compress(source, basis, steps=size, method="fit", calibrate=some)
+    found["fit, seconds"] = time.process_time() - start
+    found["fit"] = accuracy(small)
+    start = time.process_time()
+    healed = ct.heal(small, source, images.split(64), steps=steps)
     found["fit + heal, seconds"] = time.process_time() - start
     found["fit + heal"] = accuracy(healed)
     return found
+
+
+def after_align(source: nn.Module, size: int) -> dict[str, float]:
+    """Accuracies of a network made smaller after its channels were put in order."""
+    some = DIGITS.prepared(DIGITS.train.inputs)[:CALIBRATION].split(64)
+    start = time.process_time()
+    aligned = ct.align(source)
+    found = {"align, seconds": time.process_time() - start, "aligned": accuracy(aligned)}
+    fallen = 1 - ct.smoothness(aligned).item() / ct.smoothness(source).item()
+    found["aligned, smoothness fallen by"] = fallen
+    choice = {"basis": ct.PiecewiseConstant(size), "steps": size}
+    found["aligned, project"] = accuracy(ct.compress(aligned, **choice))
+    found["aligned, + statistics"] = accuracy(ct.compress(aligned, **choice, calibrate=some))
+    fitted = ct.compress(aligned, **choice, method="fit", calibrate=some)
+    return found | {"aligned, fit": accuracy(fitted)}
 
 
 def measured(seed: int, options: argparse.Namespace) -> dict[str, float]:
@@ -106,19 +135,26 @@ def measured(seed: int, options: argparse.Namespace) -> dict[str, float]:
     found = {"ResNet, 8 units": accuracy(plain)}
     net = converted(copy.deepcopy(plain))
     found["converted, 8 functions"] = accuracy(net)
-    smooth = continuous_net(
-        in_channels=1, width=8, basis=ct.PiecewiseConstant(1), solver=ct.Euler(1), epsilon=8.0
-    )
-    smooth = train(smooth, epochs, RATE, tuple(range(1, 4)))
-    found["refined while training, 8 functions"] = accuracy(smooth)
-    some = DIGITS.prepared(DIGITS.train.inputs)[:CALIBRATION].split(64)
-    for size in (4, 2):
-        kept = dropped(plain, 8 // size)
-        found[f"layers dropped, {size} kept"] = accuracy(kept)
-        found[f"layers dropped, {size} kept, + statistics"] = accuracy(ct.recalibrate(kept, some))
-        trained = train(kept, after, RATE_AFTER)
-        found[f"layers dropped, {size} kept, {after} epochs after"] = accuracy(trained)
-        for name, source in (("converted", net), ("refined while training", smooth)):
+    sources = {"converted": net}
+    if "refined" in options.sources:
+        smooth = continuous_net(
+            in_channels=1, width=8, basis=ct.PiecewiseConstant(1), solver=ct.Euler(1), epsilon=8.0
+        )
+        smooth = train(smooth, epochs, RATE, tuple(range(1, 4)))
+        found["refined while training, 8 functions"] = accuracy(smooth)
+        sources["refined while training"] = smooth
+    images = DIGITS.prepared(DIGITS.train.inputs)[:CALIBRATION]
+    stages = [name for name, _ in plain.named_children() if name.startswith("stage")]
+    for size in options.sizes:
+        even = {name: list(range(0, 8, 8 // size)) for name in stages}
+        for way, kept in (("evenly", even), ("by influence", by_influence(plain, size, images))):
+            name, small = f"layers dropped {way}, {size} kept", dropped(plain, kept)
+            found[name] = accuracy(small)
+            found[f"{name}, + statistics"] = accuracy(ct.recalibrate(small, images.split(64)))
+            found[f"{name}, {after} epochs after"] = accuracy(train(small, after, RATE_AFTER))
+        for label, value in after_align(net, size).items():
+            found[f"converted, {size} functions, {label}"] = value
+        for name, source in sources.items():
             for label, value in without_labels(source, size, options.steps).items():
                 found[f"{name}, {size} functions, {label}"] = value
             small = ct.compress(source, ct.PiecewiseConstant(size), steps=size)
@@ -129,19 +165,21 @@ def measured(seed: int, options: argparse.Namespace) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--after", type=int, default=2)
     parser.add_argument("--steps", type=int, default=200, help="of heal")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[4, 2])
+    parser.add_argument("--sources", nargs="*", default=["converted", "refined"])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    every = [measured(seed, options) for seed in range(options.seeds)]
+    every = [measured(seed, options) for seed in options.seeds]
     rows = {name: [one[name] for one in every] for name in every[0]}
     if options.json:
         facts = {"date": str(date.today()), "machine": platform.machine(), **vars(options)}
         print(json.dumps({**facts, "torch": torch.__version__, "rows": rows}))
         return
-    print(f"test accuracy on digits, seeds 0 to {options.seeds - 1}, torch {torch.__version__}")
+    print(f"test accuracy on digits, seeds {options.seeds}, torch {torch.__version__}")
     for name, values in rows.items():
         unit, scale = ("s", 1) if name.endswith("seconds") else ("%", 100)
         each = " ".join(f"{scale * value:6.2f}" for value in values)

@@ -210,7 +210,7 @@ def test_a_missing_extra_is_explained_before_any_work(package, tmp_path, capsys,
     assert cli.run([*TINY, "--run-dir", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert not out
-    assert "pip install 'continua[recipes]'" in err
+    assert 'pip install "continua-torch[recipes]"' in err
     assert err.count("\n") == 1
 
 

@@ -15,6 +15,7 @@ import pytest
 # `plot` stands before `recipes`, so that a recipe can draw its figure.
 ROOMS = (
     "_errors",
+    "_tables",
     "_values",
     "basis",
     "solve",
@@ -34,7 +35,7 @@ ROOMS = (
 )
 
 # What every room below them may import.
-FOR_ALL = ("_errors", "_values")
+FOR_ALL = ("_errors", "_tables", "_values")
 
 # Rooms that may import less than all that stands above them, besides what is for all.
 ONLY = {

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from continua import plot
 from continua.files import write_whole
-from continua.recipes import write_figure
+from continua.recipes import Page, write_figure
+from continua.recipes import write_report as write_html
 
 from ._measure import Row
 from ._suite import Bench
@@ -30,8 +31,11 @@ def write_report(bench: Bench, folder: Path) -> list[Path]:
     if found:
         write_figure(folder / CHART, plot.ratios(found))
         written.append(folder / CHART)
-    write_whole(page, as_page(bench, chart=bool(found)).encode())
-    return written
+    text = as_page(bench, chart=bool(found))
+    write_whole(page, text.encode())
+    title, _, rest = text.removeprefix("# ").partition("\n")
+    figures = {folder / CHART: "Our time by that of each library."} if found else {}
+    return [*written, write_html(folder, Page(title, "", text=rest, figures=figures))]
 
 
 def ratios(bench: Bench) -> list[plot.Ratio]:

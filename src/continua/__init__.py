@@ -8,6 +8,7 @@ from ._errors import (
     ContinuaError,
     FileError,
     FrozenError,
+    MissingPackageError,
     ModuleError,
     ShapeError,
     SolveError,
@@ -74,6 +75,8 @@ from .solve import (
 from .transform import (
     Elastic,
     HealProgress,
+    LayerRun,
+    align,
     compress,
     convert,
     fit_hypernetwork,
@@ -81,7 +84,9 @@ from .transform import (
     project_gradient,
     recalibrate,
     refine,
+    revert,
     smoothness,
+    stacks,
     unroll,
 )
 
@@ -141,6 +146,7 @@ __all__ = [
     "Checkpoint",
     "Reversible",
     # verbs
+    "align",
     "build",
     "compress",
     "convert",
@@ -150,7 +156,10 @@ __all__ = [
     "project_gradient",
     "recalibrate",
     "refine",
+    "revert",
     "smoothness",
+    "stacks",
+    "LayerRun",
     "unroll",
     # measures
     "Comparison",
@@ -176,6 +185,7 @@ __all__ = [
     "ArgumentError",
     "FileError",
     "FrozenError",
+    "MissingPackageError",
     "ModuleError",
     "ShapeError",
     "SolveError",

@@ -5,6 +5,7 @@ __all__ = [
     "ContinuaError",
     "FileError",
     "FrozenError",
+    "MissingPackageError",
     "ModuleError",
     "ShapeError",
     "SolveError",
@@ -33,6 +34,24 @@ class ModuleError(ContinuaError, TypeError):
 
 class FileError(ContinuaError):
     """A file that is missing, damaged, or written by a newer format."""
+
+
+class MissingPackageError(ContinuaError, ImportError):
+    """A package of an extra that is not installed.
+
+    Args:
+        why: what needs which package.
+        extra: that contains it.
+        otherwise: what to do without it.
+        package: to install where no extra contains it.
+    """
+
+    def __init__(
+        self, why: str, extra: str = "recipes", otherwise: str = "", *, package: str | None = None
+    ):
+        what = package or f'"continua-torch[{extra}]"'
+        remedy = f"install with `pip install {what}`"
+        super().__init__(f"{why}; {remedy}{otherwise and f', or {otherwise}'}")
 
 
 class SolveError(ContinuaError, ArithmeticError):

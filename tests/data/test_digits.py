@@ -87,5 +87,5 @@ def test_a_seed_that_is_none_is_refused(seed):
 
 def test_a_missing_scikit_learn_is_explained(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ct.ContinuaError, match=r"pip install 'continua\[recipes\]'"):
+    with pytest.raises(ImportError, match=r'pip install "continua-torch\[recipes\]"'):
         digits()

@@ -194,10 +194,10 @@ def test_without_the_variable_it_is_the_cache_of_the_user(monkeypatch, tmp_path)
 def test_a_missing_pooch_is_explained(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pooch", None)
     monkeypatch.delenv("CONTINUA_DATA", raising=False)
-    with pytest.raises(ct.ContinuaError, match=r"pip install 'continua\[recipes\]'"):
+    with pytest.raises(ImportError, match=r'pip install "continua-torch\[recipes\]"'):
         load("mnist")
     monkeypatch.setenv("CONTINUA_DATA", str(tmp_path))
-    with pytest.raises(ct.ContinuaError, match=r"pip install 'continua\[recipes\]'"):
+    with pytest.raises(ImportError, match=r'pip install "continua-torch\[recipes\]"'):
         load("mnist")
     layouts.mnist(tmp_path)
     load("mnist", any_size=True)

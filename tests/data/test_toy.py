@@ -107,6 +107,6 @@ def test_options_that_cannot_work_are_refused(option, match):
 
 def test_a_missing_scikit_learn_is_explained(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(ct.ContinuaError, match=r"pip install 'continua\[recipes\]'"):
+    with pytest.raises(ImportError, match=r'pip install "continua-torch\[recipes\]"'):
         load("moons")
     load("annuli")

@@ -138,7 +138,7 @@ def test_options_that_cannot_work_are_refused(tmp_path, option):
 
 def test_a_missing_conllu_is_explained(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "conllu", None)
-    with pytest.raises(ct.ContinuaError, match=r"pip install 'continua\[recipes\]'"):
+    with pytest.raises(ImportError, match=r'pip install "continua-torch\[recipes\]"'):
         read(layouts.treebank(tmp_path))
 
 

@@ -41,7 +41,8 @@ def run(tmp_path_factory):
 def test_every_file_is_there_and_nothing_else(run):
     folder, report, _ = run
     figures = {"accuracy.png", "weights.png", "variance.png"}
-    assert {p.name for p in folder.iterdir()} == figures | {"metrics.json", "models", "mine.txt"}
+    others = {"metrics.json", "models", "mine.txt", "report.html"}
+    assert {p.name for p in folder.iterdir()} == figures | others
     assert {p.name for p in (folder / "models").iterdir()} == set(MODELS)
     for name in figures:
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
@@ -126,7 +127,9 @@ def test_a_second_run_over_the_first_gives_the_same_models_and_sees_no_held_out_
 
     monkeypatch.setattr(_demo, "digits", garbage)
     torch.manual_seed(5)
-    again = run_demo(tiny(again_in))
+    with pytest.raises(ct.FileError, match="--force"):
+        run_demo(tiny(again_in))
+    again = run_demo(dataclasses.replace(tiny(again_in), force=True))
     after = torch.rand(1)
 
     assert again.metrics["training"]["history"] == report.metrics["training"]["history"]

@@ -17,7 +17,10 @@ def test_heal(trained, capsys, tmp_path):
     before, after = (ct.load(folder).state_dict() for folder in (half, healed))
     assert {name: t.shape for name, t in before.items()} == {n: t.shape for n, t in after.items()}
     assert run(capsys, "evaluate", healed, "--device", "cpu")[0] == 0
-    code, out, _ = run(capsys, "heal", half, healed, *options, "--json")
+    code, _, err = run(capsys, "heal", half, healed, *options)
+    assert code == 2
+    assert "--force overwrites it" in err
+    code, out, _ = run(capsys, "heal", half, healed, *options, "--json", "--force")
     assert code == 0
     assert json.loads(out)["out"] == str(healed)
 

@@ -37,6 +37,26 @@ def test_compress_refine_and_export(trained, capsys, tmp_path):
     torch.testing.assert_close(model(x), Run.open(trained).model()(x))
 
 
+def test_compress_to_a_budget(trained, capsys, tmp_path):
+    code, out, _ = run(
+        capsys, "compress", trained, tmp_path / "small", "--budget", "0.7", "--samples", "128"
+    )
+    assert code == 0
+    assert "same prediction" in out
+    small, model = ct.load(tmp_path / "small"), Run.open(trained).model()
+    sizes = [sum(p.numel() for p in one.parameters()) for one in (small, model)]
+    assert sizes[0] <= 0.7 * sizes[1]
+    assert run(capsys, "evaluate", tmp_path / "small", "--device", "cpu")[0] == 0
+    for options, said in (
+        (["--budget", "0.001"], "below the smallest"),
+        (["--budget", "0.5", "--steps", "2"], "--budget chooses the steps"),
+        (["--budget", "0.5", "--samples", "0"], "samples is at least 1"),
+    ):
+        code, _, err = run(capsys, "compress", trained, tmp_path / "other", *options)
+        assert code == 2
+        assert said in err
+
+
 def test_each_basis_is_halved_as_what_it_is(capsys, tmp_path):
     ct.save(ct.build(nets.mixed), tmp_path / "mixed")
     assert run(capsys, "compress", tmp_path / "mixed", tmp_path / "half")[0] == 2
@@ -95,7 +115,10 @@ def test_a_model_without_a_run_does_not_keep_the_origin_of_another(trained, caps
     run(capsys, "export", trained, out)
     shutil.copytree(out, alone)
     (alone / "origin.json").unlink()
-    assert run(capsys, "compress", alone, out)[0] == 0
+    code, _, err = run(capsys, "compress", alone, out)
+    assert code == 2
+    assert "--force overwrites it" in err
+    assert run(capsys, "compress", alone, out, "--force")[0] == 0
     code, _, err = run(capsys, "evaluate", out)
     assert code == 2
     assert "which data" in err
@@ -190,7 +213,10 @@ def test_a_run_as_onnx(trained, capsys, tmp_path):
     torch.testing.assert_close(torch.as_tensor(y), expected, rtol=1e-4, atol=1e-4)
     assert run(capsys, "export", trained, tmp_path / "alone")[0] == 0
     (tmp_path / "alone" / "origin.json").unlink()
-    code, _, err = run(capsys, "export", tmp_path / "alone", file)
+    code, _, err = run(capsys, "export", trained, file)
+    assert code == 2
+    assert "--force overwrites it" in err
+    code, _, err = run(capsys, "export", tmp_path / "alone", file, "--force")
     assert code == 2
     assert "--shape 3 32 32" in err
     code, out, _ = run(
@@ -206,7 +232,7 @@ def test_a_run_as_onnx(trained, capsys, tmp_path):
 
 @pytest.mark.parametrize("option", ["--samples", "--batch"])
 def test_a_sweep_of_a_negative_number_of_samples(option, trained, capsys):
-    code, _, err = run(capsys, "sweep", trained, option, "-2")
+    code, _, err = run(capsys, "sweep", trained, option, "-2", "--force")
     assert code == 2
     assert "at least 1, not -2" in err
 

@@ -103,7 +103,7 @@ def test_a_run_folder_explains_itself(trained):
     names = {path.name for path in trained.iterdir()}
     assert names >= {
         "run.json", "environment.json", "metrics.jsonl", "checkpoints", "result.json", "README.txt",
-        "figures",
+        "lock", "figures",
     }  # fmt: skip
     lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2, 3, 4]
@@ -155,7 +155,7 @@ def test_a_folder_in_which_another_process_trains(trained, capsys):
         "print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program, trained / "run.json"],
+        [sys.executable, "-c", program, trained / "lock"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as other:
@@ -163,7 +163,7 @@ def test_a_folder_in_which_another_process_trains(trained, capsys):
         code, _, err = run(capsys, "train", "stateful/digits", *SETTINGS, "--run-dir", trained)
         other.stdin.close()
     assert code == 2
-    assert "in the hands of another process" in err
+    assert "another process trains in" in err
     assert run(capsys, "train", "stateful/digits", *SETTINGS, "--run-dir", trained)[0] == 0
 
 

@@ -23,6 +23,7 @@ def test_half_the_buckets_are_pairwise_means():
     assert small.solver == ct.Euler(steps=4)
 
 
+@pytest.mark.filterwarnings("ignore:.*never the others")
 @pytest.mark.parametrize("method", ["project", "interpolate"])
 @given(source=families, target=families, size=st.integers(2, 6))
 def test_any_basis_to_any_basis(method, source, target, size):
@@ -72,6 +73,7 @@ def test_a_projected_variance_stays_above_the_least_of_the_source():
     torch.testing.assert_close(small.field.running_mean, means)
 
 
+@pytest.mark.filterwarnings("ignore:.*never the others")
 def test_solver_and_steps_may_change_alone():
     block = scrambled(ct.ODEBlock(mlp(), ct.PiecewiseConstant(4), ct.RK4(steps=4)))
     short = ct.compress(block, steps=2)
@@ -104,6 +106,7 @@ def test_the_first_pattern_for_a_block_wins():
     assert (small[2].basis, small[2].solver.steps) == (ct.Constant(), 1)
 
 
+@pytest.mark.filterwarnings("ignore:.*never the others")
 def test_none_for_a_block_leaves_it_as_it_is():
     model = make_pair(4)
     small = ct.compress(model, ct.Constant(), steps=1, per_block={"0": {"basis": None}})

@@ -14,14 +14,11 @@ from continua.field import (
     BasisChoice,
     Expansion,
     Init,
-    Sampling,
     Signal,
     Twins,
-    copied,
     expand,
     put,
     tensor,
-    values_at,
 )
 from continua.gradient import (
     Backprop,
@@ -38,7 +35,7 @@ from continua.gradient import (
 from continua.solve import RK4, Solution, Solver, Span, Stage, Stats, sides
 
 from ._dynamics import BlockDynamics, Call
-from ._layout import by_rows, checked_depth, described, shared
+from ._layout import by_rows, checked_depth, described, html, module_at, shared
 from ._plan import Plan, Stretch
 
 Ends = tuple[float | Tensor, float | Tensor]
@@ -58,7 +55,8 @@ class ODEBlock(nn.Module):
     every moment. Threads may share a block, and solves may nest.
 
     Args:
-        field: any `nn.Module` that maps z to dz/ds, or a `Field`. It is copied.
+        field: any `nn.Module` that maps z to dz/ds, or a `Field`. It is copied. A function of z,
+            or of s and z, works too.
         basis: how the weights may vary with depth: one basis, or a mapping from name patterns to
             bases, of which the first match wins. `Constant()` by default.
         solver: how the trajectory is computed. `RK4(steps=8)` by default.
@@ -89,7 +87,7 @@ class ODEBlock(nn.Module):
 
     def __init__(
         self,
-        field: nn.Module,
+        field: nn.Module | Callable[..., Any],
         basis: BasisChoice | None = None,
         solver: Solver | None = None,
         gradient: Gradient | None = None,
@@ -235,20 +233,7 @@ class ODEBlock(nn.Module):
             s: the depth.
             side: the limit to take where a basis jumps.
         """
-        module, point = copied(self.field), self.stretch.point(checked_depth(s), side)
-        bases = self.expansion.bases
-        coefficients = {name: tensor(module, name).detach() for name in bases}
-        samplings = {basis: Sampling.of(basis, [point]) for basis in set(bases.values())}
-        device = next((stack.device for stack in coefficients.values()), None)
-        rows = {
-            basis: None if sampling.rows is None else sampling.rows.to(device)
-            for basis, sampling in samplings.items()
-        }
-        found = values_at(bases, coefficients, rows, self.expansion.constraints)
-        for name, values in found.items():
-            row = samplings[bases[name]].index[0]
-            put(module, self.expansion.names(name), values[row].clone())
-        return module
+        return module_at(self, checked_depth(s), side)
 
     def weight_vjp(self, s: float, z: Tensor, a: Tensor, control: Any = None) -> dict[str, Tensor]:
         r"""The vector-Jacobian product of the field with its weights at one depth.
@@ -281,6 +266,9 @@ class ODEBlock(nn.Module):
         """What stands in the first lines of the repr."""
         return "\n".join(described(self))
 
+    def _repr_html_(self) -> str:
+        return html(self)
+
     # -- what the verbs use --------------------------------------------------------------------
 
     @property
@@ -289,14 +277,19 @@ class ODEBlock(nn.Module):
         return self._plan
 
     def rebase(
-        self, stacks: Mapping[str, tuple[Basis, Tensor]], solver: Solver | None = None
+        self,
+        stacks: Mapping[str, tuple[Basis, Tensor]],
+        solver: Solver | None = None,
+        span: Span | None = None,
     ) -> Self:
-        """Take other bases and coefficients for some tensors, and another solver, in place.
+        """Take other bases and coefficients for some tensors, solver and span, in place.
 
         Args:
             stacks: for each tensor its basis and its coefficients `[K, ...]`.
             solver: None keeps it.
+            span: None keeps it; the bases are stretched over another one.
         """
+        self._span = self._span if span is None else checked_span(span)
         used = self._solver if solver is None else checked_solver(solver)
         for name, (_, stack) in stacks.items():
             put(self.field, self.expansion.names(name), stack)

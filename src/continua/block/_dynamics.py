@@ -17,7 +17,6 @@ from continua.basis import Constant, PiecewiseConstant
 from continua.field import Field, FieldRun, Sampling, Signal, StageWeights, fields_of, real, tensor
 from continua.gradient import (
     CHANGED,
-    Backprop,
     Gradient,
     Problem,
     cut,
@@ -182,7 +181,7 @@ class BlockDynamics(Dynamics):
         A gradient that evaluates the field again keeps nothing of the first time: the weights of
         all evaluations would be all that grows with their number.
         """
-        if isinstance(self.call.gradient, Backprop) or torch.is_grad_enabled():
+        if self.call.gradient.job is None or torch.is_grad_enabled():
             return False
         return not self._run.updates and plan.heavy and not torch.compiler.is_compiling()
 

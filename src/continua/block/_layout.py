@@ -1,17 +1,19 @@
-"""Stacks of kernels in memory, and a block in words."""
+"""Stacks of kernels in memory, a block at one depth, and a block in words."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from continua._errors import ArgumentError
-from continua.basis import Basis
-from continua.field import tensor
+from continua._tables import html_table
+from continua.basis import Basis, Side
+from continua.field import Sampling, copied, put, tensor, values_at
 from continua.gradient import Backprop
 
 if TYPE_CHECKING:
@@ -43,11 +45,16 @@ def shared(bases: Mapping[str, Basis]) -> Basis | dict[str, Basis]:
     return different.pop() if len(different) == 1 else dict(bases)
 
 
-def checked_depth(s: float) -> float:
-    """The depth, if it is one."""
-    if not isinstance(s, int | float) or not math.isfinite(s):
-        raise ArgumentError(f"a depth is a finite number, not {s!r}")
-    return s
+def html(block: ODEBlock) -> str:
+    """A block for a notebook."""
+    lines = [part for line in described(block) for part in _parts(line)]
+    rows = [tuple(line.split("=", 1)) for line in lines]
+    return html_table([("ODEBlock", type(block.field).__name__), *rows])
+
+
+def _parts(line: str) -> list[str]:
+    """A line of the repr, cut before each name."""
+    return re.split(r", (?=(?:span|state)=)", line)
 
 
 def described(block: ODEBlock) -> list[str]:
@@ -73,3 +80,28 @@ def summary(bases: Mapping[str, Basis]) -> str:
     if len(counts) == 1:
         return repr(next(iter(counts)))
     return ", ".join(f"{basis!r} for {n}" for basis, n in counts.items()) or "none"
+
+
+def checked_depth(s: float) -> float:
+    """The depth, if it is a finite number."""
+    if not isinstance(s, int | float) or not math.isfinite(s):
+        raise ArgumentError(f"a depth is a finite number, not {s!r}")
+    return s
+
+
+def module_at(block: ODEBlock, s: float, side: Side) -> nn.Module:
+    """The plain module at one depth, its tensors detached copies."""
+    module, point = copied(block.field), block.stretch.point(s, side)
+    bases = block.expansion.bases
+    coefficients = {name: tensor(module, name).detach() for name in bases}
+    samplings = {basis: Sampling.of(basis, [point]) for basis in set(bases.values())}
+    device = next((stack.device for stack in coefficients.values()), None)
+    rows = {
+        basis: None if sampling.rows is None else sampling.rows.to(device)
+        for basis, sampling in samplings.items()
+    }
+    found = values_at(bases, coefficients, rows, block.expansion.constraints)
+    for name, values in found.items():
+        row = samplings[bases[name]].index[0]
+        put(module, block.expansion.names(name), values[row].clone())
+    return module

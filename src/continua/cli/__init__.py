@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from continua import ContinuaError, __version__
 
 from ._progress import progress
-from ._words import DONE
+from ._words import DONE, say
 
 if TYPE_CHECKING:
     from ._commands import Command
@@ -28,7 +28,7 @@ ABOUT = (
     "Continuous-depth networks: weights are functions of depth.\n\n"
     "Each command has its own --help. `continua --version` tells the version."
 )
-EXTRA = "the command needs more packages; install with `pip install 'continua[recipes]'`"
+EXTRA = 'the command needs more packages; install with `pip install "continua-torch[recipes]"`'
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def complain(sentence: str) -> int:
     """One sentence on stderr, and the exit code of a mistake."""
-    print("continua:", " ".join(sentence.split()), file=sys.stderr)
+    say("continua: " + " ".join(sentence.split()), sys.stderr)
     return MISTAKE
 
 

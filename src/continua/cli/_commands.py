@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Annotated, Protocol, Self
+
+import tyro
 
 from continua import recipes
 
@@ -21,6 +24,8 @@ from ._runs import (
     gradcheck,
     heal,
     memory,
+    new,
+    report,
     reproduce,
     sweep,
     train,
@@ -41,11 +46,32 @@ class Json:
 
 
 @dataclass(frozen=True)
+class OwnRecipe(Json):
+    recipe: str | None = None
+    """Of a model that was trained from a file of your own: that file again, as in
+    my_file.py:recipe."""
+
+    def opened(self) -> Self:
+        """The command, once the user's file is read."""
+        if self.recipe is not None:
+            recipes.open_recipe(self.recipe)
+        return self
+
+
+@dataclass(frozen=True)
 class Demo(Json, recipes.DemoOptions):
     """Train on handwritten digits, compress, and measure both."""
 
     def __call__(self) -> int:
         return demo(self, self.json)
+
+
+@dataclass(frozen=True)
+class New(Json, recipes.NewOptions):
+    """Write a file with a model, data and training of your own, to begin with."""
+
+    def __call__(self) -> int:
+        return new(self, self.json)
 
 
 @dataclass(frozen=True)
@@ -57,51 +83,68 @@ class Train(Json, recipes.TrainOptions):
 
 
 @dataclass(frozen=True)
-class Evaluate(Json, recipes.EvaluateOptions):
+class Evaluate(OwnRecipe, recipes.EvaluateOptions):
     """Measure the model of a run, or one made from it."""
 
     def __call__(self) -> int:
-        return evaluate(self, self.json)
+        return evaluate(self.opened(), self.json)
 
 
 @dataclass(frozen=True)
-class Refine(Json, recipes.RefineOptions):
+class Refine(OwnRecipe, recipes.RefineOptions):
     """Write a model with more basis functions and steps, and the same weights over depth."""
 
     def __call__(self) -> int:
-        return changed(recipes.run_refine(self), self.out, self.json)
+        return changed(recipes.run_refine(self.opened()), self.out, self.json, self.recipe)
 
 
 @dataclass(frozen=True)
-class Compress(Json, recipes.CompressOptions):
+class Compress(OwnRecipe, recipes.CompressOptions):
     """Write a smaller model: fewer basis functions or steps, without data or retraining."""
 
     def __call__(self) -> int:
-        return changed(recipes.run_compress(self), self.out, self.json)
+        return changed(recipes.run_compress(self.opened()), self.out, self.json, self.recipe)
 
 
 @dataclass(frozen=True)
-class Heal(Json, recipes.HealOptions):
+class Heal(OwnRecipe, recipes.HealOptions):
     """Train a compressed model to do what the larger one does, without labels."""
 
     def __call__(self) -> int:
-        return heal(self, self.json)
+        return heal(self.opened(), self.json, self.recipe)
 
 
 @dataclass(frozen=True)
-class Sweep(Json, recipes.SweepOptions):
+class Sweep(OwnRecipe, recipes.SweepOptions):
     """Measure a trained model in many sizes: a table, figures, and a sentence for each."""
 
     def __call__(self) -> int:
-        return sweep(self, self.json)
+        return sweep(self.opened(), self.json)
 
 
 @dataclass(frozen=True)
-class Export(Json, recipes.ExportOptions):
+class Report:
+    """Write report.html of a sweep, a demonstration or a study again, and open it."""
+
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A run that was swept, or the folder of a sweep, a demonstration or a study."""
+
+    open: bool = False
+    """Open it in the browser."""
+
+    json: bool = False
+    """Print one JSON object on stdout, and nothing else there."""
+
+    def __call__(self) -> int:
+        return report(self.folder, self.open, self.json)
+
+
+@dataclass(frozen=True)
+class Export(OwnRecipe, recipes.ExportOptions):
     """Write the model of a run by itself, to be loaded elsewhere."""
 
     def __call__(self) -> int:
-        return export(self, self.json)
+        return export(self.opened(), self.json)
 
 
 @dataclass(frozen=True)
@@ -121,25 +164,25 @@ class Data(Json, recipes.DataOptions):
 
 
 @dataclass(frozen=True)
-class Gradcheck(Json, recipes.GradcheckOptions):
+class Gradcheck(OwnRecipe, recipes.GradcheckOptions):
     """Check every gradient method on the blocks of a saved model."""
 
     def __call__(self) -> int:
-        return gradcheck(self, self.json)
+        return gradcheck(self.opened(), self.json)
 
 
 @dataclass(frozen=True)
-class Memory(Json, recipes.MemoryOptions):
+class Memory(OwnRecipe, recipes.MemoryOptions):
     """Measure the memory of a training step of a saved model, for every gradient method."""
 
     def __call__(self) -> int:
-        return memory(self, self.json)
+        return memory(self.opened(), self.json)
 
 
 COMMANDS: dict[str, Callable[..., Command]] = {
     kind.__name__.lower(): kind
     for kind in (
-        Demo, Train, Evaluate, Refine, Compress, Heal, Sweep, Export, Reproduce, Data, Gradcheck,
-        Memory,
+        Demo, New, Train, Evaluate, Refine, Compress, Heal, Sweep, Report, Export, Reproduce,
+        Data, Gradcheck, Memory,
     )
 }  # fmt: skip

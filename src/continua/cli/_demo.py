@@ -63,6 +63,7 @@ def show_demo(report: DemoReport) -> None:
 
 
 CONTENTS = {
+    "report.html": "all of it on one page, to open in a browser",
     "accuracy.png": "accuracy over size",
     "weights.png": "weights over depth, before and after",
     "variance.png": "batch-norm variance over depth",

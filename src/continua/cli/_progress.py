@@ -19,7 +19,7 @@ def progress() -> Iterator[Callable[[Progress], None]]:
         yield PlainLines()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
     from rich.table import Column
 
@@ -32,18 +32,41 @@ def progress() -> Iterator[Callable[[Progress], None]]:
             "{task.fields[note]}",
             table_column=Column(ratio=3, no_wrap=True, overflow="ellipsis"),
         ),
+        TextColumn("{task.fields[left]}"),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         expand=True,
     ) as bar:
-        tasks: dict[str, int] = {}
+        tasks: dict[str, TaskID] = {}
+        pace = Pace()
 
         def update(now: Progress) -> None:
             if now.stage not in tasks:
-                tasks[now.stage] = bar.add_task(now.stage, total=now.total, note="")
-            bar.update(tasks[now.stage], completed=now.done, note=now.note)  # type: ignore[arg-type]
+                tasks[now.stage] = bar.add_task(now.stage, total=now.total, note="", left="")
+            left = pace(now)
+            bar.update(tasks[now.stage], completed=now.done, note=now.note, left=left)
 
         yield update
+
+
+class Pace:
+    """The time that a stage still takes, in words: as the run tells, else by its pace so far."""
+
+    def __init__(self) -> None:
+        self.stage, self.began, self.first = "", 0.0, 0
+
+    def __call__(self, now: Progress) -> str:
+        from continua.train import told_left
+
+        clock_time = time.monotonic()
+        if now.stage != self.stage:
+            self.stage, self.began, self.first = now.stage, clock_time, now.done
+        if now.done >= now.total:
+            return ""
+        if now.left is not None:
+            return told_left(now.left)
+        done, took = now.done - self.first, clock_time - self.began
+        return told_left(took / done * (now.total - now.done)) if done and took > 2 else ""
 
 
 class PlainLines:
@@ -52,15 +75,18 @@ class PlainLines:
     def __init__(self) -> None:
         self.told: tuple[str, int] | None = None
         self.at = 0.0
+        self.pace = Pace()
 
     def __call__(self, now: Progress) -> None:
         wanted = {now.total}
         if now.note:
             wanted |= {1, *range(0, now.total, max(now.total // 10, 1))}
+        left = self.pace(now)
         here, clock_time = (now.stage, now.done), time.monotonic()
         fresh = here != self.told and now.done in wanted
         slow = bool(now.note) and clock_time - self.at > 60
         if fresh or slow:
             self.told, self.at = here, clock_time
-            note = f": {now.note}" if now.note else ""
+            said = ", ".join(filter(None, (now.note, left)))
+            note = f": {said}" if said else ""
             print(f"{now.stage} {now.done}/{now.total}{note}", file=sys.stderr, flush=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json as json_format
+import shutil
+import textwrap
+import webbrowser
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ._progress import progress
-from ._words import DONE, percent
+from ._words import DONE, percent, say
 
 #: below this many columns, the table of a sweep has two lines per row
 NARROW = 80
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
         GradcheckOptions,
         HealOptions,
         MemoryOptions,
+        NewOptions,
         Recipe,
         ReproduceOptions,
         Study,
@@ -36,6 +40,8 @@ def train(options: TrainOptions, json: bool) -> int:
 
     if options.recipe == "list":
         return listing(RECIPES, json)
+    if options.show:
+        return show(options, json)
     with progress() as watch:
         run, result = run_train(options, RECIPES, watch)
     if json:
@@ -43,9 +49,47 @@ def train(options: TrainOptions, json: bool) -> int:
         return DONE
     from continua.recipes import describe_result
 
-    print(describe_result(result))
+    say(describe_result(result))
     verb = "sweep" if "accuracy" in result["test"] else "evaluate"
-    print(f"Everything is in {run.folder}. Next: continua {verb} {run.folder}")
+    again = f" --recipe {options.recipe}" if ".py" in options.recipe else ""
+    say(f"Everything is in {run.folder}. Next: continua {verb} {run.folder}{again}")
+    return DONE
+
+
+def show(options: TrainOptions, json: bool) -> int:
+    """Every setting of a recipe, with its value and meaning."""
+    from continua.recipes import RECIPES, settings_of, the_run
+
+    found = settings_of(the_run(options, RECIPES).setup)
+    if json:
+        print(json_format.dumps({s.name: {"value": s.value, "meaning": s.meaning} for s in found}))
+        return DONE
+    width = shutil.get_terminal_size().columns
+    for setting in found:
+        print(f"{setting.name}={_written(setting.value)}")
+        indent = " " * 4
+        for line in textwrap.wrap(setting.meaning, max(min(width, 100) - 5, 20)):
+            print(indent + line)
+    return DONE
+
+
+def _written(value: object) -> str:
+    """A value as `--set` takes it."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def new(options: NewOptions, json: bool) -> int:
+    """Write a file to begin with."""
+    from continua.recipes import run_new
+
+    file = run_new(options)
+    if json:
+        print(json_format.dumps({"file": str(file)}))
+        return DONE
+    say(f"Written to {file}. It runs as it is; change the model and the data in it.")
+    print(f"Next: continua train {file}:recipe")
     return DONE
 
 
@@ -59,9 +103,9 @@ def listing(known: Mapping[str, Recipe | Study], json: bool) -> int:
         print(json_format.dumps(rows))
         return DONE
     for name, one in known.items():
-        print(f"{name}: {one.about}")
+        say(f"{name}: {one.about}")
         for scale, takes in one.takes.items():
-            print(f"  --scale {scale:<7} {takes}")
+            say(f"  --scale {scale:<7} {takes}")
     return DONE
 
 
@@ -77,12 +121,12 @@ def evaluate(options: EvaluateOptions, json: bool) -> int:
     if "accuracy" not in found:
         known = ("recipe", "part", "samples", "parameters")
         measures = [f"{name} {value:.4g}" for name, value in found.items() if name not in known]
-        print(
+        say(
             f"{found['recipe']}: {', '.join(measures)} on the {found['part']} part, "
             f"{found['samples']:,} samples; {found['parameters']:,} parameters"
         )
         return DONE
-    print(
+    say(
         f"{found['recipe']}: {percent(found['accuracy'])} of the {found['part']} part, "
         f"{found['samples']:,} samples; loss {found['loss']:.4f}; "
         f"{found['parameters']:,} parameters"
@@ -90,7 +134,7 @@ def evaluate(options: EvaluateOptions, json: bool) -> int:
     return DONE
 
 
-def changed(comparison: Comparison, out: Path, json: bool) -> int:
+def changed(comparison: Comparison, out: Path, json: bool, recipe: str | None = None) -> int:
     """Tell how a model differs from the one it was made of."""
     if json:
         before, after = comparison.source.parameters, comparison.target.parameters
@@ -99,18 +143,19 @@ def changed(comparison: Comparison, out: Path, json: bool) -> int:
     from continua.recipes import knows_its_run
 
     print(comparison)
-    next_one = f" Next: continua evaluate {out}" if knows_its_run(out) else ""
-    print(f"Written to {out}.{next_one}")
+    again = "" if recipe is None else f" --recipe {recipe}"
+    next_one = f" Next: continua evaluate {out}{again}" if knows_its_run(out) else ""
+    say(f"Written to {out}.{next_one}")
     return DONE
 
 
-def heal(options: HealOptions, json: bool) -> int:
+def heal(options: HealOptions, json: bool, recipe: str | None = None) -> int:
     """Train a smaller model by the larger one."""
     from continua.recipes import run_heal
 
     with progress() as watch:
         comparison = run_heal(options, watch)
-    return changed(comparison, options.out, json)
+    return changed(comparison, options.out, json, recipe)
 
 
 def sweep(options: SweepOptions, json: bool) -> int:
@@ -144,14 +189,28 @@ def sweep(options: SweepOptions, json: bool) -> int:
             style="bold" if trial is found.source else None,
         )
     console.print(table)
-    console.print(
+    say(
         f"Accuracy on {found.samples:,} samples of the {found.part} part; ms: median time of "
         f"{found.batch} samples."
     )
     for name, sentence in found.sentences.items():
-        console.print(f"{name}: {sentence}", soft_wrap=True)
+        say(f"{name}: {sentence}")
     where = options.out or options.run / "sweep"
-    console.print(f"Table and figures are in {where}.", soft_wrap=True)
+    say(f"Table, figures and report.html are in {where}: continua report {where} --open")
+    return DONE
+
+
+def report(folder: Path, show: bool, json: bool) -> int:
+    """Write report.html, and open it."""
+    from continua.recipes import write_report
+
+    file = write_report(folder)
+    if json:
+        print(json_format.dumps({"file": str(file)}))
+    else:
+        say(f"Written to {file}")
+    if show:
+        webbrowser.open(file.resolve().as_uri())
     return DONE
 
 
@@ -199,10 +258,10 @@ def data(options: DataOptions, json: bool) -> int:
     for entry in entries:
         sizes = " / ".join(f"{n:,}" for n in entry.sizes)
         cost = f"download {entry.download_bytes / 1e6:,.1f} MB" if entry.download_bytes else "free"
-        print(f"{entry.name}: {entry.what}")
+        say(f"{entry.name}: {entry.what}")
         parts = f"{sizes} train / validation / test; " if any(entry.sizes) else ""
-        print(f"  {parts}{cost}; {entry.licence}")
-        print(f"  {entry.where}")
+        say(f"  {parts}{cost}; {entry.licence}")
+        say(f"  {entry.where}")
     return DONE
 
 

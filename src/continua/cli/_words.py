@@ -1,10 +1,24 @@
-"""Numbers in words, and the exit code of success."""
+"""What the command says: lines that fit the terminal, numbers in words, exit codes."""
 
 from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from typing import TextIO
 
 DONE = 0
 #: something was measured and found wrong
 FAILED = 1
+
+
+def say(text: str, to: TextIO | None = None) -> None:
+    """Print a sentence: on a terminal in lines that end between words, elsewhere in one line."""
+    out = sys.stdout if to is None else to
+    if out.isatty():
+        width = max(shutil.get_terminal_size().columns - 1, 20)
+        text = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+    print(text, file=out)
 
 
 def percent(share: float) -> str:

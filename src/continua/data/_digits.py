@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from continua._errors import ArgumentError, ContinuaError
+from continua._errors import ArgumentError, MissingPackageError
 
 from ._dataset import Dataset, Part
 from ._split import checked_seed, cut
@@ -55,9 +55,8 @@ def digits(seed: int = 0, held_out: float = 0.25) -> Split:
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
     except ImportError as error:
-        raise ContinuaError(
-            "the digits come with scikit-learn, which is not installed; "
-            "install with `pip install 'continua[recipes]'`"
+        raise MissingPackageError(
+            "the digits come with scikit-learn, which is not installed"
         ) from error
     raw = load_digits()
     images = torch.from_numpy(raw.images).float().div(16).unsqueeze(1)  # [N, 1, 8, 8]

@@ -11,9 +11,8 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
-from continua._errors import ContinuaError, FileError
+from continua._errors import FileError, MissingPackageError
 
 from ._files import VARIABLE, Remote, most_unpacked
 
@@ -31,9 +30,9 @@ def fetch(remote: Remote, target: Path, progress: Progress | None = None) -> Non
     try:
         import pooch
     except ImportError as error:
-        raise ContinuaError(
-            "downloads need pooch, which is not installed; "
-            "install with `pip install 'continua[recipes]'`, or name a folder that has the files"
+        raise MissingPackageError(
+            "downloads need pooch, which is not installed",
+            otherwise="name a folder that has the files",
         ) from error
     bar = _Bar(target.name, remote.bytes, progress) if progress else False
     instead = f"to do without, put the files in a folder and name it, or set {VARIABLE} to it"
@@ -74,10 +73,7 @@ def unpack(archive: Path, names: Sequence[str], folder: Path) -> None:
     """
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         try:
-            with (
-                gzip.open(archive) as file,
-                tarfile.open(fileobj=_Short(file, archive), mode="r|") as tar,
-            ):
+            with _Short(archive) as file, tarfile.open(fileobj=file, mode="r|") as tar:
                 for member in tar:
                     name = member.name.rpartition("/")[2]
                     if name not in names or member.isdir():
@@ -97,19 +93,19 @@ def unpack(archive: Path, names: Sequence[str], folder: Path) -> None:
             os.replace(Path(temporary, name), folder / name)
 
 
-class _Short:
-    """A file to read from, up to the bytes that an archive may hold."""
+class _Short(gzip.GzipFile):
+    """A compressed archive, up to the bytes that it may hold."""
 
-    def __init__(self, file: IO[bytes], archive: Path):
-        self.file, self.archive = file, archive
+    def __init__(self, archive: Path):
+        super().__init__(archive)
         self.most = self.left = most_unpacked(archive)
 
-    def read(self, size: int) -> bytes:
-        found = self.file.read(size)
+    def read(self, size: int | None = -1) -> bytes:
+        found = super().read(size)
         self.left -= len(found)
         if self.left < 0:
             raise FileError(
-                f"{self.archive} cannot be unpacked: it holds more than {self.most:,} bytes"
+                f"{self.name} cannot be unpacked: it holds more than {self.most:,} bytes"
             )
         return found
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from continua._errors import ContinuaError, FileError
+from continua._errors import FileError, MissingPackageError
 
 VARIABLE = "CONTINUA_DATA"
 #: a compressed file may hold this many times its own bytes, and so many more
@@ -42,9 +42,9 @@ def default_folder() -> Path:
     try:
         import pooch
     except ImportError as error:
-        raise ContinuaError(
-            f"downloads need pooch, which is not installed; install with "
-            f"`pip install 'continua[recipes]'`, or name a folder, or set {VARIABLE}"
+        raise MissingPackageError(
+            "downloads need pooch, which is not installed",
+            otherwise=f"name a folder, or set {VARIABLE}",
         ) from error
     return Path(pooch.os_cache("continua"))
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from continua._errors import ArgumentError, ContinuaError, FileError
+from continua._errors import ArgumentError, FileError, MissingPackageError
 
 from ._dataset import Part
 from ._files import most_unpacked
@@ -170,9 +170,9 @@ def _opener() -> Callable[[Path], Tensor]:
     try:
         from PIL import Image
     except ImportError as error:
-        raise ContinuaError(
-            "PNG and JPEG frames are read by Pillow, which is not installed; install with "
-            "`pip install 'continua[recipes]'`, or give the clips as a .npy file"
+        raise MissingPackageError(
+            "PNG and JPEG frames are read by Pillow, which is not installed",
+            otherwise="give the clips as a .npy file",
         ) from error
 
     def opened(path: Path) -> Tensor:

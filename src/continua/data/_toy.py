@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from continua._errors import ArgumentError, ContinuaError
+from continua._errors import ArgumentError, MissingPackageError
 
 from ._dataset import Dataset, Part
 from ._split import checked_seed, cut
@@ -24,9 +24,8 @@ def _scikit_learn(
     try:
         from sklearn import datasets
     except ImportError as error:
-        raise ContinuaError(
-            f"{function} is part of scikit-learn, which is not installed; "
-            "install with `pip install 'continua[recipes]'`"
+        raise MissingPackageError(
+            f"{function} is part of scikit-learn, which is not installed"
         ) from error
     points, labels = getattr(datasets, function)(n, noise=noise, random_state=seed, **more)
     return torch.from_numpy(points).float(), torch.from_numpy(labels).long()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from continua._errors import ArgumentError, ContinuaError, FileError
+from continua._errors import ArgumentError, FileError, MissingPackageError
 
 from ._dataset import Dataset, Part
 from ._files import content
@@ -110,9 +110,8 @@ def read_sentences(path: Path) -> list[Sentence]:
         from conllu.exceptions import ParseException
         from conllu.parser import DEFAULT_FIELDS, parse_id_value
     except ImportError as error:
-        raise ContinuaError(
-            "treebanks are read with conllu, which is not installed; "
-            "install with `pip install 'continua[recipes]'`"
+        raise MissingPackageError(
+            "treebanks are read with conllu, which is not installed"
         ) from error
     try:
         text = content(path).decode("utf-8").replace("\r\n", "\n")

@@ -17,7 +17,7 @@ from ._hyper import Hypernetwork
 from ._initial import Init
 from ._order import HigherOrder, SelectiveSecondOrder
 from ._patterns import choose, listed, matches
-from ._run import FieldRun
+from ._run import FieldRun, updated
 from ._sampling import Sampling, contract, values_at
 from ._signal import Signal
 from ._tensors import copied, put, real, slot, tensor, tensor_names
@@ -36,6 +36,7 @@ __all__ = [
     "refuse_unsupported",
     # weights at depths
     "Sampling", "contract", "values_at", "FieldRun", "StageWeights", "Twin", "Twins",
+    "updated",
     # tensors of a module, and choices by name
     "copied", "put", "real", "slot", "tensor", "tensor_names", "choose", "choose_bases", "listed",
     "matches",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from continua._errors import ArgumentError, ModuleError
 from continua.basis import Basis
 
+from ._function import as_module
 from ._initial import Init, initial_stacks
 from ._patterns import choose
 from ._tensors import copied, put, tensor_names
@@ -55,7 +57,7 @@ class Expansion:
 
 
 def expand(
-    module: nn.Module,
+    module: nn.Module | Callable[..., Any],
     basis: BasisChoice,
     state_basis: BasisChoice | None = None,
     init: Init = "copy",
@@ -63,12 +65,13 @@ def expand(
     """A copy of the module with its tensors as coefficient stacks, and the record of them.
 
     Args:
-        module: any module; it is not changed.
+        module: any module, which is not changed, or a function.
         basis: of the parameters: one for all, or name patterns, of which the first match wins.
         state_basis: of the floating-point buffers; None takes `basis`.
         init: `"copy"`, the module's own values at every depth, or `"independent"`, a fresh draw
             of `reset_parameters` at each node of the basis.
     """
+    module = as_module(module)
     refuse_unsupported(module)
     module = copied(module)
     tensors, aliases = tensor_names(module)
@@ -145,11 +148,6 @@ def choose_bases(
 
 def refuse_unsupported(module: nn.Module) -> None:
     """One sentence for each kind of module that cannot be a function of depth."""
-    if not isinstance(module, nn.Module):
-        raise ModuleError(
-            f"a field is an nn.Module, not {type(module).__name__}; "
-            "wrap a function in a module, or derive from continua.Field"
-        )
     for name, child in module.named_modules():
         where = f"submodule {name!r}" if name else "the field"
         if isinstance(child, LazyModuleMixin) and child.has_uninitialized_params():  # type: ignore[misc]

@@ -83,10 +83,15 @@ def real(dtype: torch.dtype) -> torch.dtype:
 M = TypeVar("M", bound=nn.Module)
 
 
-def copied(module: M) -> M:
-    """A deep copy, or a sentence on why there is none."""
+def copied(module: M, memo: dict[int, Any] | None = None) -> M:
+    """A deep copy, or a sentence on why there is none.
+
+    Args:
+        module: what to copy.
+        memo: what to put in the place of some objects, by their ids.
+    """
     try:
-        return copy.deepcopy(module)
+        return copy.deepcopy(module, memo)
     except (RuntimeError, TypeError) as error:
         raise ModuleError(
             f"{type(module).__name__} cannot be copied ({error}); if it uses the old "

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from continua._errors import ArgumentError, ContinuaError, FileError, ModuleError
 from continua.field import copied
 from continua.gradient import Backprop
-from continua.transform import blocks_if_any
+from continua.transform import blocks_if_any, converted, revert
 
 from ._disk import write_files
 from ._onnx import Dimensions, compare, import_extra, translate
@@ -88,7 +88,7 @@ def export(
             raise ArgumentError(f"the inputs are tensors, not {type(x).__name__}")
     free = _free(dynamic, given)
     if check:
-        import_extra("onnxruntime", "to compare the file, export runs it in onnxruntime; ")
+        import_extra("onnxruntime", "to compare the file, export runs it in onnxruntime")
     ready = _called(ready, len(inputs), tuple(named), type(model).__name__)
     examples = tuple(_enough(x, dims) for x, dims in zip(given, free, strict=True))
     expected = _outputs(ready, examples)  # the model's errors are clearer than a tracer's
@@ -167,7 +167,8 @@ def _ready(model: nn.Module) -> nn.Module:
                 f"{block.solver!r} chooses its steps as it goes, which no file can; choose a "
                 "fixed grid first: continua.compress(model, solver=continua.RK4(steps=8))"
             )
-    ready = copied(model).eval().requires_grad_(False)
+    # The layers of a converted model are written out as they are.
+    ready = (revert(model) if converted(model) else copied(model)).eval().requires_grad_(False)
     for block in blocks_if_any(ready).values():
         block.gradient = Backprop()  # ONNX has no operators for the others
     return ready

@@ -16,15 +16,14 @@ from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
 from continua._errors import ContinuaError, FileError
-from continua.basis import Basis
-from continua.field import listed, tensor
-from continua.gradient import Gradient
-from continua.solve import Solver
-from continua.transform import Choice, Recipe, blocks_if_any, set_recipe
+from continua.field import listed
+from continua.transform import Choice, Recipe, set_recipe
 
+from ._blocks import match_blocks
 from ._disk import check_sum, entry, read_bytes, read_json
 from ._elastic import at_size, elastic_from_config
-from ._factory import FACTORIES, Factory, decode, decoded_value, describe, find_factory
+from ._factory import FACTORIES, MOST_STEPS, Factory, decode, describe, find_factory
+from ._hosted import as_factory
 from ._save import CONFIG, FORMAT, WEIGHTS, unique_tensors
 
 #: what a model may have been cast to
@@ -57,7 +56,8 @@ def load(
         folder: where it was written.
         device: where to put it.
         size: of an `Elastic`, as a plain model; None for what was saved.
-        factory: called with the arguments in the file, whatever factory the file names.
+        factory: called with the arguments in the file, whatever factory the file names. For a
+            converted model of `transformers` this is its class, such as `BertModel`.
         trust: packages of which a file may name the `nn.Module` classes, and the functions that
             are annotated to return one.
         allow_nan: whether weights may be NaN.
@@ -75,6 +75,7 @@ def load(
     recipe, call, ours = _recipe(config, path, factory, trust)
     prefix = "model." if "elastic" in config else ""
     if ours:  # first on the meta device, where nothing is allocated
+        _check_numbers(call.keywords, max(MOST_STEPS, config["weights"]["bytes"]), path)
         shell = _made(call, config, tensors, path, "meta")
         expected = {prefix + name: value for name, value in shell.state_dict().items()}
         _compare(expected, tensors, config, folder)
@@ -150,7 +151,7 @@ def _compare(
 ) -> None:
     """Refuse weights of another shape or dtype than the model's."""
     cast = config["weights"].get("dtype")
-    for name, found in tensors.items():
+    for name, found in sorted(tensors.items()):
         if (own := expected.get(name)) is None:
             continue
         dtype = own.dtype
@@ -174,7 +175,7 @@ def _compare(
 
 def _recipe(
     config: Mapping[str, Any], path: Path, factory: Factory | None, trust: Sequence[str]
-) -> tuple[Recipe, partial[nn.Module], bool]:
+) -> tuple[Recipe | None, partial[nn.Module], bool]:
     """What to call, ready to be called, and whether it is on our list."""
     told = entry(config, "factory", dict, path)
     name = entry(told, "name", str, path)
@@ -182,10 +183,21 @@ def _recipe(
     try:
         found = find_factory(name, trust) if factory is None else factory
         arguments = decode(arguments)
-        recipe = describe(found, arguments)
+        hosted = as_factory(found)
+        recipe = describe(found, arguments) if hosted is None else None
     except ContinuaError as error:
         raise FileError(f"{path}: {error}") from error
-    return recipe, partial(found, **arguments), factory is None and name in FACTORIES
+    ours = factory is None and name in FACTORIES
+    return recipe, partial(hosted or found, **arguments), ours
+
+
+def _check_numbers(value: Any, most: int, path: Path) -> None:
+    """Refuse a number in the arguments that is larger than any dimension of the weights can be."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_numbers(item, most, path)
+    elif isinstance(value, int) and abs(value) > most:
+        raise FileError(f"{path} has {value:,} in its arguments, more than {WEIGHTS} has bytes")
 
 
 def _made(
@@ -199,22 +211,24 @@ def _made(
     size = sum(value.nbytes for value in tensors.values())
     name = config["factory"]["name"]
     try:
-        with torch.device(device), _bounded(16 * len(tensors) + 10_000, RATIO * size + ROOM):
+        with torch.device(device), _bounded(16 * len(tensors) + 1000, RATIO * size + ROOM):
             model = call()
     except Exception as error:
         shown = f"{name}(**{call.keywords})"
         raise FileError(f"{shown:.400} in {path} fails: {error}") from error
     if not isinstance(model, nn.Module):
         raise FileError(f"{name} in {path} makes {type(model).__name__}, not an nn.Module")
-    total = sum(value.nbytes for value in (*model.parameters(), *model.buffers()))
+    made = (*model.parameters(), *model.buffers())
+    if device == "cpu" and any(value.is_meta for value in made):
+        raise FileError(f"{name} in {path} makes tensors without values")
+    total = sum(value.nbytes for value in made)
     if total > RATIO * size + ROOM:
         raise FileError(
-            f"{path} describes a model of {total:,} bytes, but {WEIGHTS} has {size:,}; "
-            "continua.load(folder, factory=...) makes it all the same"
+            f"{path} describes a model of {total:,} bytes, far more than the {size:,} in {WEIGHTS}"
         )
     try:
         with torch.device(device):
-            _match_blocks(model, entry(config, "blocks", dict, path), path)
+            match_blocks(model, entry(config, "blocks", dict, path), path)
     except FileError:
         raise
     except (ContinuaError, RuntimeError) as error:  # or there is not enough memory
@@ -243,27 +257,3 @@ def _bounded(tensors: int, total: int) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> None:
-    """Give the blocks of a fresh model the bases and solvers that the file names."""
-    found = blocks_if_any(model)
-    if found.keys() != configs.keys():
-        raise FileError(
-            f"{path} describes the blocks {listed(configs)}, but its factory makes {listed(found)}"
-        )
-    for name, block in found.items():
-        where = f"{path}, block {name!r}"
-        told = entry(configs, name, dict, path)
-        bases = {
-            key: decoded_value(Basis, config)
-            for key, config in entry(told, "bases", dict, where).items()
-        }
-        span = tuple(entry(told, "span", list, where))
-        if bases.keys() != block.expansion.bases.keys() or span != block.span:
-            raise FileError(f"{where}: tensors or span differ from what the factory makes")
-        old = {key: tensor(block.field, key) for key in bases}
-        # Not zeros: memory that is not written to is not taken.
-        stacks = {k: (b, old[k].new_empty(b.size, *old[k].shape[1:])) for k, b in bases.items()}
-        block.rebase(stacks, decoded_value(Solver, entry(told, "solver", dict, where)))
-        block.gradient = decoded_value(Gradient, entry(told, "gradient", dict, where))

@@ -15,13 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from continua._errors import ArgumentError, ModuleError
+from continua._errors import MissingPackageError, ModuleError
 
 Dimensions = Mapping[int, str]
 #: the largest accepted difference from the model, relative to its largest output
 TOLERANCE, HALF_TOLERANCE = 1e-3, 5e-2
 HALF = (torch.float16, torch.bfloat16)
-PACKAGES = "install with `pip install 'continua[export]'`"
 
 _tracing = Lock()  # torch traces one model at a time
 
@@ -31,14 +30,14 @@ def import_extra(name: str, why: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ArgumentError(f"{why}{PACKAGES} ({error})") from error
+        raise MissingPackageError(f"{why} ({error})", "export") from error
 
 
 def translate(
     model: nn.Module, inputs: Sequence[Tensor], free: Sequence[Dimensions]
 ) -> tuple[bytes, int]:
     """The content of an ONNX file that computes what the model computes, and its opset."""
-    import_extra("onnxscript", "ONNX needs more packages; ")
+    import_extra("onnxscript", "ONNX needs more packages")
     kind = type(model).__name__
     known = {name: torch.export.Dim(name) for dims in free for name in dims.values()}
     shapes = tuple({d: known[name] for d, name in dims.items()} for dims in free)

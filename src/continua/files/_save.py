@@ -15,9 +15,11 @@ from continua._errors import ArgumentError, FileError
 from continua.block import ODEBlock
 from continua.transform import Elastic, blocks_if_any, recipe_of, set_recipe
 
+from ._blocks import match_blocks
 from ._disk import as_json, sha256, write_files
 from ._elastic import elastic_config
 from ._factory import Factory, describe, encoded_value
+from ._hosted import hosted_recipe
 
 FORMAT, WEIGHTS, CONFIG = 1, "model.safetensors", "config.json"
 
@@ -55,21 +57,27 @@ def save(
     Args:
         model: made by `build` or `load`, or with the factory given here; `refine` and
             `compress` keep the factory and its arguments. One file holds all sizes of an
-            `Elastic`, but not a function that it was given as `teach`.
+            `Elastic`, but not a function that it was given as `teach`. A converted model of
+            `transformers` needs no factory: its own config is stored.
         folder: made if it does not exist.
-        factory: what makes a model of this kind, if `build` did not record it.
+        factory: what makes a model of this kind, if `build` did not record it. It is called once
+            to check that names and shapes are those of the model.
         arguments: what to call the factory with.
 
     Returns:
         The folder.
     """
     plain = model.model if isinstance(model, Elastic) else model
-    recipe = recipe_of(plain) if factory is None else describe(factory, dict(arguments or {}))
+    recipe = recipe_of(plain) or hosted_recipe(plain)
+    if factory is not None:
+        recipe = describe(factory, dict(arguments or {}))
     if recipe is None:
         raise ArgumentError(
             f"how to make this {type(plain).__name__} again is not known; make it with "
             "continua.build(factory, ...), or give save the factory and its arguments"
         )
+    if factory is not None:
+        _check_factory(plain, factory, dict(arguments or {}))
     tensors = unique_tensors(model)
     weights = save_tensors(tensors, metadata={"format": "pt"})
     about = {"bytes": len(weights), "sha256": sha256(weights), "dtype": _float_types(tensors)}
@@ -88,6 +96,28 @@ def save(
     except OSError as error:
         raise FileError(f"cannot write to {folder}: {error.strerror or error}") from error
     return folder
+
+
+def _check_factory(model: nn.Module, factory: Factory, arguments: dict[str, Any]) -> None:
+    """Refuse a factory that makes another model; sizes over depth and solvers may differ."""
+    what = f"{factory.__qualname__}(**{arguments})"
+    with torch.random.fork_rng(devices=[]):
+        made = factory(**arguments)
+    try:
+        blocks = {name: _block_config(block) for name, block in blocks_if_any(model).items()}
+        match_blocks(made, blocks, Path("the model"))
+    except FileError as error:
+        raise ArgumentError(f"{what} does not make this model: {error}") from None
+    own, other = unique_tensors(model), unique_tensors(made)
+    for name in [*own, *other]:
+        if name not in own or name not in other:
+            holder = "the model" if name in own else "what it makes"
+            raise ArgumentError(f"{what} does not make this model: only {holder} has {name!r}")
+        if own[name].shape != other[name].shape:
+            raise ArgumentError(
+                f"{what} does not make this model: {name!r} has shape "
+                f"{list(own[name].shape)} here and {list(other[name].shape)} there"
+            )
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:

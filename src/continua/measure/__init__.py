@@ -1,6 +1,8 @@
 """From a model that contains ODE blocks to a report about it."""
 
-from ._compare import Comparison, Size, TensorChange, compare, size
+from continua.transform import Size, size
+
+from ._compare import Comparison, TensorChange, compare
 from ._count import Evaluations, count_evaluations
 from ._functional import FunctionalGradient, functional_gradient
 from ._gradcheck import GradientError, GradientReport, gradcheck

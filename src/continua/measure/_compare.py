@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,19 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError
+from continua._tables import html_table, text_table
 from continua.basis import Basis, quadrature
 from continua.field import copied, listed, tensor
-from continua.transform import blocks
-
-
-@dataclass(frozen=True)
-class Size:
-    """How large a model is."""
-
-    parameters: int  # trainable and frozen scalars, the coefficients of all blocks among them
-    state: int  # scalars of the floating-point buffers that are saved with it
-    bytes: int  # of both together
-    evaluations: int | None  # of all fields in one forward; None if a solver chooses its steps
+from continua.transform import Size, blocks, size
 
 
 @dataclass(frozen=True)
@@ -44,7 +35,7 @@ class OutputChange:
     agreement: float | None  # the share of equal predictions; None for outputs of a single entry
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Two models that differ by a change of basis; `print` shows it as a table."""
 
@@ -53,21 +44,39 @@ class Comparison:
     tensors: tuple[TensorChange, ...]
     outputs: OutputChange | None = None  # for the input that was given
 
-    def __str__(self) -> str:
+    def _sizes(self) -> list[tuple[str, ...]]:
         rows: list[tuple[str, ...]] = [("", "source", "target", "ratio")]
         for label in ("parameters", "state", "bytes", "evaluations"):
             a, b = getattr(self.source, label), getattr(self.target, label)
             shown = ["-" if value is None else f"{value:,}" for value in (a, b)]
             rows.append((label, *shown, f"{b / a:.3f}" if a and b is not None else "-"))
-        changes = [("tensor", "source", "target", "relative L2 error")]
+        return rows
+
+    def _changes(self) -> list[tuple[str, ...]]:
+        rows: list[tuple[str, ...]] = [("tensor", "source", "target", "relative L2 error")]
         for c in self.tensors:
-            changes.append((c.name, repr(c.source), repr(c.target), f"{c.error:.3e}"))
-        text = table(rows) + "\n\n" + table(changes)
-        if self.outputs is not None:
-            text += f"\n\noutputs: relative L2 error {self.outputs.error:.3e}"
-            if self.outputs.agreement is not None:
-                text += f", same prediction {100 * self.outputs.agreement:.2f} %"
+            rows.append((c.name, repr(c.source), repr(c.target), f"{c.error:.3e}"))
+        return rows
+
+    def _of_outputs(self) -> str:
+        if self.outputs is None:
+            return ""
+        text = f"outputs: relative L2 error {self.outputs.error:.3e}"
+        if self.outputs.agreement is not None:
+            text += f", same prediction {100 * self.outputs.agreement:.2f} %"
         return text
+
+    def __str__(self) -> str:
+        parts = [text_table(self._sizes()), text_table(self._changes()), self._of_outputs()]
+        return "\n\n".join(filter(None, parts))
+
+    def __repr__(self) -> str:
+        counts = f"{self.source.parameters:,} -> {self.target.parameters:,} parameters"
+        worst = max((c.error for c in self.tensors), default=0.0)
+        return f"Comparison({counts}, {len(self.tensors)} tensors, largest error {worst:.3e})"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._sizes(), self._of_outputs()) + html_table(self._changes())
 
 
 def compare(source: nn.Module, target: nn.Module, x: Any = None) -> Comparison:
@@ -137,25 +146,6 @@ def _outputs(source: nn.Module, target: nn.Module, x: Any) -> OutputChange:
     return OutputChange(error, agreement)
 
 
-def size(model: nn.Module) -> Size:
-    """How large a model is."""
-    parameters = list(model.parameters())
-    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    state = {
-        t.data_ptr(): t
-        for name, t in model.state_dict().items()
-        if name not in names and isinstance(t, Tensor) and t.is_floating_point()
-    }
-    held = [*parameters, *state.values()]
-    counts = [b.solver.evaluations(b.span) for b in blocks(model).values()]
-    return Size(
-        parameters=sum(p.numel() for p in parameters),
-        state=sum(t.numel() for t in state.values()),
-        bytes=sum(t.numel() * t.element_size() for t in held),
-        evaluations=None if None in counts else sum(count or 0 for count in counts),
-    )
-
-
 def relative_error(source: Basis, old: Tensor, target: Basis, new: Tensor) -> float:
     """The L2 norm over depth of the difference of two expansions, relative to the first."""
     s, w = quadrature(source, target)
@@ -169,10 +159,3 @@ def relative_error(source: Basis, old: Tensor, target: Basis, new: Tensor) -> fl
     difference = (r.to(wide) @ torch.cat([a, b])).norm()
     norm = (r[:, : source.size].to(wide) @ a).norm()
     return float(difference) / (float(norm) or 1.0)
-
-
-def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns padded to equal width: the first to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows]
-    return "\n".join("  ".join(cells).rstrip() for cells in padded)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError
+from continua._tables import html_table, text_table
 from continua.block import ODEBlock
 from continua.field import copied
 from continua.gradient import Backprop, Gradient
 from continua.solve import Pair, Solver
 
-from ._compare import table
 from ._memory import METHODS
 from ._saved import SavedTensors
 
@@ -41,25 +41,41 @@ class GradientError:
     refusal: str | None = None  # why the method does not apply, if it does not
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GradientReport:
     """What `gradcheck` found; `print` shows it as a table."""
 
     solver: Solver
     rows: tuple[GradientError, ...]
 
-    def __str__(self) -> str:
+    def _table(self) -> list[tuple[str, ...]]:
         rows: list[tuple[str, ...]] = [HEAD]
-        notes = []
         for row in self.rows:
             if row.refusal is not None:
-                notes.append(f"{row.gradient!r}: {row.refusal}")
                 continue
             errors = (f"{row.difference:.1e}", f"{row.backprop:.1e}")
             counts = (str(row.forward), "-" if row.backward is None else str(row.backward))
             costs = (f"{1e3 * row.seconds:.1f}", f"{row.saved / 1e3:.1f}")
             rows.append((repr(row.gradient), *errors, *counts, *costs))
-        return "\n".join([repr(self.solver), table(rows), *notes, NOTE])
+        return rows
+
+    def _notes(self) -> list[str]:
+        refused = [row for row in self.rows if row.refusal is not None]
+        return [*(f"{row.gradient!r}: {row.refusal}" for row in refused), NOTE]
+
+    def __str__(self) -> str:
+        return "\n".join([repr(self.solver), text_table(self._table()), *self._notes()])
+
+    def __repr__(self) -> str:
+        refused = sum(row.refusal is not None for row in self.rows)
+        worst = max((r.difference for r in self.rows if r.refusal is None), default=0.0)
+        return (
+            f"GradientReport({self.solver!r}, {len(self.rows)} methods, {refused} refused, "
+            f"largest error {worst:.1e})"
+        )
+
+    def _repr_html_(self) -> str:
+        return html_table(self._table(), " ".join([repr(self.solver), *self._notes()]))
 
 
 def gradcheck(

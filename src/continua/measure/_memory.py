@@ -13,11 +13,11 @@ from torch.optim import Adam, Optimizer
 from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError, ShapeError, SolveError
+from continua._tables import text_table
 from continua.field import copied
 from continua.gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible
 from continua.transform import blocks_if_any
 
-from ._compare import table
 from ._process import Loss, process_peak, scalar
 from ._saved import LiveTensors, SavedTensors, storages
 
@@ -76,7 +76,7 @@ class MemoryReport:
         if all(row.process is None for row in self.rows):
             cells = [cell[:-1] for cell in cells]
         notes = [f"{row.name}: {row.refusal}" for row in self.rows if row.refusal is not None]
-        return "\n".join([first, table(cells), *notes])
+        return "\n".join([first, text_table(cells), *notes])
 
 
 def memory(

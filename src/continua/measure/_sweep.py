@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import html
 import math
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError
+from continua._tables import html_table, text_table
 from continua.transform import Choice, Elastic, blocks, check_sizes, compress, size_arguments
-
-from ._compare import size as size_of
-from ._compare import table
+from continua.transform import size as size_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class Variant:
     model: nn.Module = field(repr=False, compare=False)  # in evaluation mode
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Front:
     """What a sweep found; `print` shows it as a table, and so does a notebook."""
 
@@ -87,13 +84,14 @@ class Front:
         return rows
 
     def __str__(self) -> str:
-        return table(self.rows())
+        return text_table(self.rows())
+
+    def __repr__(self) -> str:
+        counts = [v.parameters for v in self.variants]
+        return f"Front({len(counts)} sizes, {min(counts):,} to {max(counts):,} parameters)"
 
     def _repr_html_(self) -> str:
-        head, *rows = self.rows()
-        lines = ["<table>", f"<tr>{''.join(f'<th>{html.escape(c)}</th>' for c in head)}</tr>"]
-        lines += [f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in r)}</tr>" for r in rows]
-        return "\n".join([*lines, "</table>"])
+        return html_table(self.rows())
 
 
 def sweep(
@@ -189,6 +187,8 @@ def _halves(model: nn.Module) -> list[Choice]:
 @torch.inference_mode()
 def _timed(models: Sequence[nn.Module], x: Any, rounds: int) -> list[float]:
     """The median milliseconds of a forward of each; the models take turns."""
+    from statistics import median  # slow to import
+
     given = x if isinstance(x, tuple) else (x,)
     times: list[list[float]] = [[] for _ in models]
     for i in range(rounds + 1):  # the first to warm up
@@ -199,7 +199,7 @@ def _timed(models: Sequence[nn.Module], x: Any, rounds: int) -> list[float]:
                 torch.cuda.synchronize()
             if i:
                 found.append(1000 * (time.perf_counter() - started))
-    return [statistics.median(found) for found in times]
+    return [median(found) for found in times]
 
 
 def _told(size: Choice) -> str:

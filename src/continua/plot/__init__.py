@@ -3,7 +3,7 @@
 `animate` and `play` write a file, a GIF.
 
 A function `describe_x` says in a sentence, with the measured numbers, what the figure `x` shows.
-matplotlib is part of the `recipes` extra: `pip install 'continua[recipes]'`.
+matplotlib is part of the `recipes` extra: `pip install "continua-torch[recipes]"`.
 """
 
 from ._ablation import ablation

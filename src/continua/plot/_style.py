@@ -6,17 +6,14 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
-from continua._errors import ContinuaError
+from continua._errors import MissingPackageError
 
 try:
     from matplotlib import rc_context
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 except ImportError as error:
-    raise ContinuaError(
-        "figures are drawn by matplotlib, which is not installed; "
-        "install with `pip install 'continua[recipes]'`"
-    ) from error
+    raise MissingPackageError("figures are drawn by matplotlib, which is not installed") from error
 
 __all__ = ["COLOURS", "DASHES", "MARKERS", "SOURCE", "Axes", "Figure", "figure", "styled"]
 

@@ -1,22 +1,19 @@
 """Recipes: whole experiments, from the data to the figures.
 
-They need the `recipes` extra: `pip install 'continua[recipes]'`.
+They need the `recipes` extra: `pip install "continua-torch[recipes]"`.
 """
 
 from ._commands import (
-    CompressOptions,
     EvaluateOptions,
     ExportOptions,
     RefineOptions,
     SweepOptions,
-    TrainOptions,
-    run_compress,
     run_evaluate,
     run_export,
     run_refine,
     run_sweep_command,
-    run_train,
 )
+from ._compress import CompressOptions, run_compress
 from ._demo import DemoOptions, DemoReport, check_demo, run_demo
 from ._demo_table import Row
 from ._gradcheck import GradcheckOptions, run_gradcheck
@@ -26,16 +23,20 @@ from ._image_setup import ImageSetup
 from ._measure import Sweep, measure
 from ._memory import MemoryOptions, run_memory
 from ._model import knows_its_run
+from ._new import NewOptions, run_new
 from ._output import write_figure
+from ._own import OwnSetup, open_recipe
 from ._parse import nearest, parse_basis, parse_solver
 from ._point_setup import PointSetup
 from ._recipe import Recipe, find
+from ._report_page import Page, write_report
 from ._reproduce import DataOptions, ReproduceOptions, run_data, run_reproduce
 from ._run import Run
 from ._setup import Scale, Setup
 from ._study import Report, Study, describe_result
 from ._sweep import run_sweep
 from ._tagging_setup import TaggingSetup
+from ._train import Setting, TrainOptions, run_train, settings_of, the_run
 from ._video_setup import VideoSetup
 from .dissecting import RECIPES as _DISSECTING
 from .dissecting import STUDIES as _DISSECTING_STUDIES
@@ -86,6 +87,9 @@ __all__ = [
     "HealOptions",
     "ImageSetup",
     "MemoryOptions",
+    "Page",
+    "NewOptions",
+    "OwnSetup",
     "PointSetup",
     "Recipe",
     "Row",
@@ -98,11 +102,17 @@ __all__ = [
     "find",
     "knows_its_run",
     "nearest",
+    "open_recipe",
     "parse_basis",
     "parse_solver",
     "run_demo",
     "run_gradcheck",
     "run_heal",
     "run_memory",
+    "run_new",
+    "Setting",
+    "settings_of",
+    "the_run",
     "write_figure",
+    "write_report",
 ]

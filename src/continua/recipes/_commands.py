@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,56 +14,19 @@ from torch import nn
 import continua as ct
 from continua.files import Exported
 from continua.measure import Comparison
-from continua.train import PartName, Progress, Watch, evaluate, half_bases, silent
+from continua.train import PartName, Progress, Watch, evaluate, silent
 
-from ._device import find_device, threads
+from ._device import find_device, using
 from ._grid import Grid, Method
 from ._inputs import InputOptions, model_and_input
 from ._measure import Sweep
-from ._model import TrustOptions, open_model, save_model
-from ._parse import parse_basis, parse_solver
-from ._recipe import Recipe, find
+from ._model import TrustOptions, check_free, open_model, save_model
 from ._run import Run
-from ._setup import Scale
 from ._sweep import run_sweep
+from ._train import check_data
 
 #: endings of files that `export` does not write
 FILES = (".safetensors", ".pt", ".pth", ".pt2", ".bin", ".ckpt", ".pb", ".txt")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """How to run a recipe or a study."""
-
-    scale: Scale = "laptop"
-    """smoke: seconds, to see that it works; laptop: two cores; full: the paper's own setting."""
-
-    seed: int = 0
-    """Of the first weights, the order of the data and its augmentation."""
-
-    run_dir: Path | None = None
-    """Where to write, and go on with what was begun; by default runs/NAME-SCALE-SEED and
-    the settings."""
-
-    data: Path | None = None
-    """The folder with the data; by default it is downloaded to the user's cache."""
-
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1, mps, ...; auto takes a GPU where there is one."""
-
-    threads: int | None = None
-    """Processor threads; all by default."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainOptions(RunOptions):
-    """What to train."""
-
-    recipe: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RECIPE")]
-    """The name of a recipe, such as stateful/digits; `continua train list` lists them."""
-
-    set: tuple[str, ...] = ()
-    """Settings to change, as in --set epochs=5 learning_rate=0.05 'basis=Fourier(2)'."""
 
 
 @dataclass(frozen=True)
@@ -100,31 +62,8 @@ class RefineOptions(TrustOptions):
     factor: int = 2
     """How many times more basis functions and steps."""
 
-
-@dataclass(frozen=True)
-class CompressOptions(TrustOptions):
-    """What to compress, and to what."""
-
-    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A run folder, or the folder of a model."""
-
-    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
-    """Where to write the smaller model."""
-
-    basis: str | None = None
-    """The new basis, as in 'PiecewiseConstant(4)'; by default each of the old ones halved."""
-
-    state_basis: str | None = None
-    """The new basis of the batch-norm statistics; by default the same."""
-
-    solver: str | None = None
-    """The new solver, as in 'RK4(steps=4)'; by default the old one."""
-
-    steps: int | None = None
-    """The new number of steps."""
-
-    method: Method = "project"
-    """How the new coefficients are found."""
+    force: bool = False
+    """Overwrite a model that is there."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +106,9 @@ class SweepOptions(TrustOptions):
     out: Path | None = None
     """Where to write; by default the folder sweep in RUN."""
 
+    force: bool = False
+    """Overwrite a sweep that is there."""
+
     threads: int | None = None
     """Processor threads; all by default."""
 
@@ -187,21 +129,8 @@ class ExportOptions(TrustOptions):
     shape: tuple[int, ...] = ()
     """For onnx, the shape of one input, as in 3 32 32; by default that of the model's own data."""
 
-
-def run_train(
-    options: TrainOptions, recipes: Mapping[str, Recipe], watch: Watch = silent
-) -> tuple[Run, dict[str, Any]]:
-    """Train a recipe, or go on with it; the run and its result."""
-    find_device(options.device)
-    run = find(options.recipe, recipes).run(
-        options.scale,
-        seed=options.seed,
-        folder=options.run_dir,
-        data_folder=options.data,
-        settings=options.set,
-    )
-    with using(options.threads):
-        return run, run.train(options.device, watch)[1]
+    force: bool = False
+    """Overwrite a model that is there."""
 
 
 def run_evaluate(options: EvaluateOptions, watch: Watch = silent) -> dict[str, Any]:
@@ -227,42 +156,12 @@ def run_evaluate(options: EvaluateOptions, watch: Watch = silent) -> dict[str, A
 def run_refine(options: RefineOptions) -> Comparison:
     """Write a finer model."""
     check_apart(options.model, options.out)
+    check_free(options.out, options.force)
     model, run = open_model(options.model, options.trust)
     fine = ct.refine(model, options.factor)
-    save_model(fine, options.out, run, verb="refine", factor=options.factor)
+    how = {"verb": "refine", "factor": options.factor}
+    save_model(fine, options.out, run, options.force, **how)
     return ct.compare(model, fine)
-
-
-def run_compress(options: CompressOptions) -> Comparison:
-    """Write a smaller model."""
-    check_apart(options.model, options.out)
-    model, run = open_model(options.model, options.trust)
-    halves: dict[str, dict[str, Any]] = {}
-    if options.basis is None and options.solver is None and options.steps is None:
-        weights, states = half_bases(model)
-        if not any(weights.values()):
-            raise ct.ArgumentError(
-                f"the model of {options.model} has no weights that vary with depth: nothing to "
-                "compress"
-            )
-        halves = {name: {"basis": bases} for name, bases in weights.items()}
-        if options.state_basis is None:
-            for name, bases in states.items():
-                halves[name]["state_basis"] = bases
-    small = ct.compress(
-        model,
-        None if options.basis is None else parse_basis(options.basis),
-        steps=options.steps,
-        solver=None if options.solver is None else parse_solver(options.solver),
-        state_basis=None if options.state_basis is None else parse_basis(options.state_basis),
-        method=options.method,
-        per_block=halves,
-    )
-    how = {
-        k: v for k, v in dataclasses.asdict(options).items() if k not in ("model", "out", "trust")
-    }
-    save_model(small, options.out, run, verb="compress", **how)
-    return ct.compare(model, small)
 
 
 def run_sweep_command(options: SweepOptions, watch: Watch = silent) -> Sweep:
@@ -286,6 +185,7 @@ def run_sweep_command(options: SweepOptions, watch: Watch = silent) -> Sweep:
             limit=options.samples,
             batch=options.batch,
             folder=options.out,
+            force=options.force,
             watch=watch,
         )
 
@@ -296,6 +196,8 @@ def run_export(options: ExportOptions) -> Path | Exported:
     if chosen == "auto":
         chosen = "onnx" if options.out.suffix.lower() == ".onnx" else "safetensors"
     if chosen == "onnx":
+        if options.out.exists() and not options.force:
+            raise ct.FileError(f"{options.out} exists; --force overwrites it")
         model, x = model_and_input(
             InputOptions(options.model, options.shape, batch=2, trust=options.trust)
         )
@@ -310,7 +212,7 @@ def run_export(options: ExportOptions) -> Path | Exported:
         )
     check_apart(options.model, options.out)
     model, run = open_model(options.model, options.trust)
-    save_model(model, options.out, run, verb="export", format=chosen)
+    save_model(model, options.out, run, options.force, verb="export", format=chosen)
     return options.out
 
 
@@ -333,16 +235,4 @@ def model_of_run(folder: Path, trust: Sequence[str] = ()) -> tuple[nn.Module, Ru
 
 def moved(run: Run, folder: Path | None) -> Run:
     """The run with its data in another folder."""
-    return run if folder is None else dataclasses.replace(run, data_folder=folder)
-
-
-@contextmanager
-def using(count: int | None) -> Iterator[None]:
-    """Torch with this many threads, if a number is given."""
-    if count is None:
-        yield
-        return
-    if count < 1:
-        raise ct.ArgumentError(f"threads is at least 1, not {count}")
-    with threads(count):
-        yield
+    return run if folder is None else dataclasses.replace(run, data_folder=check_data(folder))

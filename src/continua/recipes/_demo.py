@@ -30,6 +30,7 @@ from ._demo_training import (
 )
 from ._device import find_device, threads
 from ._output import METRICS, check_folder, write_figure
+from ._report_page import REPORT, write_report
 
 #: how the latency is measured
 LATENCY_BATCH, LATENCY_ROUNDS = 256, 11
@@ -48,6 +49,7 @@ class DemoOptions:
         width: channels of the first of two stages.
         device: auto, cpu, cuda, cuda:1, mps, ...; auto takes a GPU where there is one.
         threads: processor threads.
+        force: overwrite an earlier demonstration.
     """
 
     seed: int = 0
@@ -56,6 +58,7 @@ class DemoOptions:
     width: int = 16
     device: str = "auto"
     threads: int = 1
+    force: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ def check_demo(options: DemoOptions) -> torch.device:
     if options.seed >= 2**32:
         raise ct.ArgumentError(f"seed must be below 2**32, not {options.seed}")
     device = find_device(options.device)
-    check_folder(Path(options.run_dir), "demo", (METRICS, MODELS, *FIGURES))
+    check_folder(Path(options.run_dir), "demo", (METRICS, MODELS, REPORT, *FIGURES), options.force)
     return device
 
 
@@ -143,13 +146,14 @@ def run_demo(
     seconds = {"training": trained - start, "total": time.perf_counter() - start}
     metrics = measured(options, device, split, history, rows, seconds)
     write_json(folder / METRICS, metrics)
+    write_report(folder)
     watch(Progress("writing", len(models), len(models)))
     return DemoReport(
         options=options,
         rows=rows,
         held_out=held_out,
         seconds=seconds["total"],
-        files=(METRICS, *FIGURES, *(f"{MODELS}/{name}" for name in models)),
+        files=(METRICS, REPORT, *FIGURES, *(f"{MODELS}/{name}" for name in models)),
         metrics=metrics,
     )
 

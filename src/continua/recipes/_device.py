@@ -36,3 +36,15 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def using(count: int | None) -> Iterator[None]:
+    """Torch with this many threads, if a number is given."""
+    if count is None:
+        yield
+        return
+    if count < 1:
+        raise ct.ArgumentError(f"threads is at least 1, not {count}")
+    with threads(count):
+        yield

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import tyro
 
 import continua as ct
 from continua.measure import Comparison
 from continua.train import Progress, Watch, silent
 
-from ._commands import check_apart, model_of_run, moved, using
-from ._device import find_device
-from ._model import TrustOptions, open_model, save_model
+from ._commands import check_apart, model_of_run, moved
+from ._compress import training_inputs
+from ._device import find_device, using
+from ._model import TrustOptions, check_free, open_model, save_model
 
 
 @dataclass(frozen=True)
@@ -50,23 +50,21 @@ class HealOptions(TrustOptions):
     threads: int | None = None
     """Processor threads; all by default."""
 
+    force: bool = False
+    """Overwrite a model that is there."""
+
 
 def run_heal(options: HealOptions, watch: Watch = silent) -> Comparison:
     """Write a healed model."""
     device = find_device(options.device)
     check_apart(options.model, options.out)
-    for name in ("samples", "batch_size"):
-        if getattr(options, name) < 1:
-            raise ct.ArgumentError(f"{name} is at least 1, not {getattr(options, name)}")
+    check_free(options.out, options.force)
     small, origin = model_of_run(options.model, options.trust)
     teacher, _ = open_model(options.teacher, options.trust)
     run = moved(origin, options.data)
     watch(Progress("reading", 0, 1))
-    _, task = run.load()
+    inputs = training_inputs(run, options.samples, options.batch_size)
     watch(Progress("reading", 1, 1))
-    index = torch.arange(min(options.samples, task.size("train")))
-    rows = torch.split(index, options.batch_size)
-    inputs = [task.batch("train", some, None)[0] for some in rows]
 
     def tell(now: ct.HealProgress) -> None:
         watch(Progress("healing", now.step, options.steps, f"held-back loss {now.loss:.4f}"))
@@ -77,5 +75,5 @@ def run_heal(options: HealOptions, watch: Watch = silent) -> Comparison:
         )
     how = dataclasses.asdict(options)
     kept = {key: how[key] for key in ("steps", "samples", "batch_size")}
-    save_model(healed.cpu(), options.out, run, verb="heal", **kept)
+    save_model(healed.cpu(), options.out, run, options.force, verb="heal", **kept)
     return ct.compare(teacher.cpu(), healed.cpu(), inputs[0])

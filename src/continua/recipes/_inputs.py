@@ -52,7 +52,7 @@ def model_and_input(options: InputOptions) -> tuple[nn.Module, Tensor]:
         _, task = origin.load()
         generator = torch.Generator().manual_seed(seed)
         index = torch.randperm(task.size("test"), generator=generator)[:batch]
-        x = task.batch("test", index, None)[0]
+        x = task.inputs(task.batch("test", index, None))
     else:
         raise ct.ArgumentError(
             f"{run} does not say what its model takes; give the shape of one input, "

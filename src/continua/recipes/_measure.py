@@ -83,8 +83,8 @@ def measure(
             )
         )
     index = torch.arange(min(batch, task.size(part)))
-    inputs = task.batch(part, index, None)[0]
-    if channels_last and inputs.dim() == 4:
+    inputs = task.inputs(task.batch(part, index, None))
+    if channels_last and isinstance(inputs, Tensor) and inputs.dim() == 4:
         inputs = inputs.contiguous(memory_format=torch.channels_last)
     timed = _timed(found, inputs, rounds, watch)
     (source, *trials) = timed
@@ -99,7 +99,7 @@ def describe_trial(trial: Trial) -> str:
 
 @torch.inference_mode()
 def _timed(
-    models: dict[Trial, nn.Module], inputs: Tensor, rounds: int, watch: Watch
+    models: dict[Trial, nn.Module], inputs: Tensor | dict[str, Tensor], rounds: int, watch: Watch
 ) -> dict[Trial, nn.Module]:
     """The trials with their times: interpolation costs what projection costs, and is not timed."""
     wanted = [t for t in models if t.method != "interpolate"]
@@ -107,7 +107,7 @@ def _timed(
     for i in range(rounds + 1):  # the first to warm up
         for trial in wanted:
             started = time.perf_counter()
-            models[trial](inputs)
+            models[trial](**inputs) if isinstance(inputs, dict) else models[trial](inputs)
             times[trial].append(time.perf_counter() - started)
         watch(Progress("timing", i, rounds))
     out = {}

@@ -46,11 +46,11 @@ def open_model(folder: Path, trust: Sequence[str] = ()) -> tuple[nn.Module, Run 
     best = None if (folder / "config.json").exists() else Checkpoints(folder).best()
     if best is not None:
         return plain(load_checkpoint(best, trust=trust)), None  # a folder of continua.train.fit
-    model = plain(ct.load(folder, trust=trust))
     if not knows_its_run(folder):
-        return model, None
+        return plain(ct.load(folder, trust=trust)), None
     run = Run.from_config(folder, read_json(folder / ORIGIN), folder / ORIGIN)
-    return run.laid_out(model), run
+    run.setup.check_known()
+    return run.laid_out(plain(ct.load(folder, trust=trust))), run
 
 
 def knows_its_run(folder: Path) -> bool:
@@ -58,8 +58,17 @@ def knows_its_run(folder: Path) -> bool:
     return (folder / ORIGIN).exists()
 
 
-def save_model(model: nn.Module, folder: Path, run: Run | None, **how: Any) -> None:
+def check_free(folder: Path, force: bool) -> None:
+    """Refuse to write over a model, unless that is wanted."""
+    if not force and _is_model(folder / "config.json"):
+        raise ct.FileError(f"{folder} holds a model; --force overwrites it")
+
+
+def save_model(
+    model: nn.Module, folder: Path, run: Run | None, force: bool = False, **how: Any
+) -> None:
     """Save a model, and beside it where it comes from and how it was made."""
+    check_free(folder, force)
     if (folder / RUN).exists():
         raise ct.FileError(f"{folder} is a run folder; choose another for the model")
     make_folder(folder)

@@ -15,13 +15,14 @@ from continua.plot import Figure
 METRICS = "metrics.json"
 
 
-def check_folder(folder: Path, recipe: str, own: Iterable[str]) -> None:
+def check_folder(folder: Path, recipe: str, own: Iterable[str], force: bool = True) -> None:
     """Make the folder, and make sure that nothing but an older run of this recipe is replaced.
 
     Args:
         folder: where the recipe will write.
         recipe: its name, which stands in its metrics.
         own: the files and folders that it will write there.
+        force: whether to replace an older run.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -37,6 +38,11 @@ def check_folder(folder: Path, recipe: str, own: Iterable[str]) -> None:
         raise ct.FileError(
             f"the run folder {folder} has {taken[0]!r}, which no run of the {recipe} wrote; "
             "choose another with --run-dir"
+        )
+    if taken and not force:
+        raise ct.FileError(
+            f"{folder} holds a run of the {recipe}; --force overwrites it, --run-dir writes "
+            "elsewhere"
         )
 
 

@@ -30,7 +30,8 @@ def parse_gradient(text: str) -> ct.Gradient:
 
 def nearest(name: str, known: Mapping[str, Any] | list[str], what: str) -> ct.ArgumentError:
     """An error for a name that is not known, with the one that was perhaps meant."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    near = [one for one in known if one.rpartition("/")[2] == name]  # digits: stateful/digits
+    near += difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}?" if near else f"there is: {', '.join(known)}"
     return ct.ArgumentError(f"there is no {what} {name!r}; {hint}")
 

@@ -64,7 +64,9 @@ class Recipe:
 
 def _folder_name(name: str, scale: str, seed: int, settings: Sequence[str]) -> str:
     """The name of a run's folder: other settings, another folder."""
-    told = "-".join((name.replace("/", "-"), scale, str(seed), *sorted(settings)))
+    told = "-".join(
+        (name.replace("/", "-").replace(".py:", "-"), scale, str(seed), *sorted(settings))
+    )
     plain = re.sub(r"[^\w.=,+-]+", "_", told)[:LONGEST]
     # A name that does not tell all ends in a checksum of all.
     return plain if plain == told else f"{plain}-{zlib.crc32(told.encode()):08x}"

@@ -12,9 +12,9 @@ import tyro
 from continua.data import Entry, catalogue, load
 from continua.train import Progress, Watch, silent
 
-from ._commands import RunOptions, using
-from ._device import find_device
+from ._device import find_device, using
 from ._study import Circumstances, Report, Study, study_named
+from ._train import RunOptions, check_data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ def run_reproduce(
         options.run_dir or Path("runs") / name,
         options.scale,
         options.seed,
-        options.data,
+        check_data(options.data),
         options.device,
         watch,
     )

@@ -157,18 +157,20 @@ class Run:
         dataset = self.setup.dataset(self.data_folder, progress)
         return dataset, self.setup.task(dataset)
 
-    def train(self, device: str = "auto", watch: Watch = silent) -> tuple[Outcome, dict[str, Any]]:
+    def train(
+        self, device: str = "auto", watch: Watch = silent, log: Any = None
+    ) -> tuple[Outcome, dict[str, Any]]:
         """Train, or go on; then measure the chosen model on the test part, once."""
         with held_alone(self.folder):
             self.check()
-            watch(Progress("reading", 0, 1, self.setup.config()["data"]))
+            watch(Progress("reading", 0, 1, self.setup.config().get("data", self.recipe)))
             dataset, task = self.load(watch)
             self.begin(dataset)
             watch(Progress("reading", 1, 1, dataset.name))
-            return self._trained(dataset, task, device, watch)
+            return self._trained(dataset, task, device, watch, log)
 
     def _trained(
-        self, dataset: data.Dataset, task: Task, device: str, watch: Watch
+        self, dataset: data.Dataset, task: Task, device: str, watch: Watch, log: Any
     ) -> tuple[Outcome, dict[str, Any]]:
         setup = self.setup
         if (self.folder / RESULT).exists() and Checkpoints(self.folder).best() is None:
@@ -184,6 +186,7 @@ class Run:
             device=device,
             channels_last=setup.channels_last,
             watch=watch,
+            log=log,
         )
         if (self.folder / RESULT).exists():
             return outcome, self.result()
@@ -228,6 +231,7 @@ class Run:
         best = Checkpoints(self.folder).best()
         if best is None:
             raise ct.FileError(f"{self.folder} has no checkpoint yet: train it first")
+        self.setup.check_known()
         return self.laid_out(plain(load_checkpoint(best, trust=trust)))
 
     def laid_out(self, model: nn.Module) -> nn.Module:

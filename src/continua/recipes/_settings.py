@@ -10,11 +10,11 @@ from typing import Any, Literal
 import continua as ct
 
 
-def parsed(kind: type, name: str, text: str) -> Any:
-    """A text as a value of a dataclass field.
+def parsed(kind: Any, name: str, text: str) -> Any:
+    """A text as a value of a dataclass field, or of a function's argument.
 
     Args:
-        kind: the dataclass.
+        kind: the dataclass, or a function.
         name: of the field.
         text: as in `none`, `true`, `0.1`, `(2, 4)` or a plain word.
     """

@@ -16,6 +16,7 @@ from continua.data import Dataset, Part
 from continua.train import Task, Training
 
 from ._parse import nearest
+from ._scaled import scaled
 from ._settings import parsed
 
 Scale = Literal["smoke", "laptop", "full"]
@@ -46,6 +47,10 @@ class Setup(ABC):
         super().__init_subclass__()
         SETUPS[cls.__name__] = cls
 
+    def check_known(self) -> None:
+        """Raise if this process does not know what the run was made from."""
+        return None
+
     @abstractmethod
     def dataset(self, folder: Path | None, progress: Download = None) -> Dataset:
         """The data, read from a folder or from the user's cache."""
@@ -65,7 +70,9 @@ class Setup(ABC):
     def changed(self, settings: Sequence[str]) -> Self:
         """The setup with settings of the form name=value, of its own or of its training.
 
-        All are set at once, so that epochs and refine_epochs can come in any order.
+        All are set at once, so that epochs and refine_epochs can come in any order. Where `epochs`
+        changes, the epochs of refinements and milestones and the warm-up move along, unless they
+        are set too.
         """
         own = {f.name for f in dataclasses.fields(self)} - {"training"}
         of_training = {f.name for f in dataclasses.fields(Training)}
@@ -82,7 +89,8 @@ class Setup(ABC):
                 training[name] = parsed(Training, name, text)
             else:
                 raise nearest(name, sorted(own | of_training), "setting")
-        changed = dataclasses.replace(self.training, **training)
+        moved = scaled(self.training, training)
+        changed = dataclasses.replace(self.training, **moved, **training)
         return dataclasses.replace(self, **mine, training=changed)
 
 

@@ -13,6 +13,7 @@ from continua.train import Progress, Watch, make_folder, silent
 
 from ._parse import nearest
 from ._recipe import Recipe
+from ._report_page import write_report
 from ._run import Run, environment
 from ._setup import Scale
 
@@ -107,6 +108,7 @@ class Study(ABC):
         text = "\n\n".join([*head, *paragraphs]) + "\n"
         write_json(here.folder / "report.json", facts)
         write_whole(here.folder / "report.md", text.encode())
+        write_report(here.folder)
         return Report(here.folder, text, facts)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 import continua as ct
@@ -15,15 +16,18 @@ from continua import plot
 from continua.files import write_json, write_whole
 from continua.models import Tagger, attention_maps
 from continua.plot import Trial
-from continua.train import Classification, PartName, Progress, Watch, make_folder, silent
+from continua.train import Classification, PartName, Progress, Task, Watch, make_folder, silent
 from continua.transform import blocks
 
 from ._grid import Grid
 from ._measure import Sweep, describe_trial, measure
 from ._output import csv_text, write_figure
+from ._report_page import REPORT, write_report
 from ._run import Run, environment
 
 FOLDER = "sweep"
+#: whose predictions the report shows
+SAMPLES = 12
 FIGURES = {
     "accuracy.png", "steps.png", "latency.png", "weights.png", "state.png", "attention.png",
 }  # fmt: skip
@@ -39,6 +43,7 @@ def run_sweep(
     batch: int = 128,
     rounds: int = 5,
     folder: Path | None = None,
+    force: bool = True,
     watch: Watch = silent,
 ) -> Sweep:
     """Measure a run's model in many sizes; write a table, figures, and a sentence for each.
@@ -53,8 +58,12 @@ def run_sweep(
         batch: samples of the timing.
         rounds: of the timing, of which the median counts; all variants in turn.
         folder: where to write; the run's own folder `sweep` by default.
+        force: whether to write over an earlier sweep.
         watch: called as it goes on.
     """
+    place = folder or run.folder / FOLDER
+    if (place / "trials.csv").exists() and not force:
+        raise ct.FileError(f"{place} holds a sweep; --force overwrites it, --out writes elsewhere")
     model = (run.model() if model is None else model).eval()
     if not _has_blocks(model):
         raise ct.ArgumentError(f"the model of {run.folder} has no ODE block: nothing to sweep")
@@ -68,9 +77,9 @@ def run_sweep(
         model, task, grid or Grid(), part=part, limit=limit, batch=batch, rounds=rounds,
         channels_last=run.setup.channels_last, watch=watch,
     )  # fmt: skip
-    place = folder or run.folder / FOLDER
     make_folder(place)
-    return _written(sweep, models, place, run, dataset, watch)
+    predictions = _predictions(sweep, models, task, part)
+    return _written(sweep, models, place, run, dataset, predictions, watch)
 
 
 def _has_blocks(model: nn.Module) -> bool:
@@ -88,6 +97,7 @@ def _written(
     folder: Path,
     run: Run,
     dataset: Any,
+    predictions: list[dict[str, Any]],
     watch: Watch,
 ) -> Sweep:
     source, trials = sweep.source, sweep.trials
@@ -120,13 +130,16 @@ def _written(
         watch(Progress("drawing", i + 1, len(figures)))
     facts = {
         "run": run.recipe,
+        "folder": str(run.folder),
         "scale": run.scale,
         "model": describe_trial(source),
         "part": sweep.part,
         "samples": sweep.samples,
         "timing": {"batch": sweep.batch, "statistic": "median"},
         "sentences": sentences,
+        "predictions": predictions,
         "environment": environment(),
+        "settings": run.setup.config(),
     }
     for name in FIGURES - figures.keys():
         (folder / name).unlink(missing_ok=True)  # of an earlier sweep, of which it would tell
@@ -134,8 +147,36 @@ def _written(
     lines = [f"# {run.recipe}, {run.scale}: {sweep.samples} samples of the {sweep.part} part", ""]
     lines += [f"- `{name}`: {sentence}" for name, sentence in sentences.items()]
     write_whole(folder / "summary.md", ("\n".join(lines) + "\n").encode())
-    files = ("trials.csv", "sweep.json", "summary.md", *figures)
+    write_report(folder)
+    files = ("trials.csv", "sweep.json", "summary.md", REPORT, *figures)
     return replace(sweep, sentences=sentences, files=tuple(files))
+
+
+@torch.inference_mode()
+def _predictions(
+    sweep: Sweep, models: dict[Trial, nn.Module], task: Task, part: PartName
+) -> list[dict[str, Any]]:
+    """What the trained model, and those of its own solver and family, say of the first samples."""
+    source = sweep.source
+    shown = [source, *(t for t in sweep.trials if _same_but_size(t, source))]
+    batch = task.batch(part, torch.arange(min(SAMPLES, task.size(part))), None)
+    given, targets = task.inputs(batch), batch[-1]
+    if targets.dim() != 1:
+        return []
+    rows: list[dict[str, Any]] = [{"sample": i, "true": int(t)} for i, t in enumerate(targets)]
+    for trial in shown:
+        out = models[trial](**given) if isinstance(given, dict) else models[trial](given)
+        scores = getattr(out, "logits", out)
+        two = scores.shape[-1] == 1  # one logit, of class 1
+        found = (scores.flatten() > 0).long() if two else scores.argmax(-1)
+        for row, said in zip(rows, found.tolist(), strict=True):
+            row[f"{trial.basis}({trial.size})"] = said
+    return rows
+
+
+def _same_but_size(trial: Trial, source: Trial) -> bool:
+    own = (source.basis, source.scheme, source.steps, "project")
+    return (trial.basis, trial.scheme, trial.steps, trial.method) == own
 
 
 def _table(trials: Sequence[Trial]) -> str:

@@ -86,7 +86,7 @@ class Interpolant:
             leaf = leaf.flatten(0, 1)
         rows = leaf.flatten(1) if leaf.dim() > 1 else leaf[:, None]
         rows = rows.index_select(0, index.flatten())  # whose gradient is quick
-        rows = rows.unflatten(0, index.shape)  # [..., degree + 1, R]
+        rows = rows.reshape(*index.shape, rows.shape[1])  # [..., degree + 1, R]
         out = weights.to(leaf.dtype).unsqueeze(-2) @ rows
         return out.reshape(*index.shape[:-1], *leaf.shape[1:])
 

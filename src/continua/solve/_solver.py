@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError
+from continua._tables import html_table, shape_of
 from continua._values import Value
 
 from ._dynamics import Depths, Dynamics, Span, Stage, State
@@ -50,7 +51,7 @@ class Stats:
     backward: Stats | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Solution:
     """A trajectory, where it was asked for, in the structure of the state that was given.
 
@@ -95,6 +96,26 @@ class Solution:
         if self.dense is None:
             raise ArgumentError("only a solve with dense=True can be called at other depths")
         return self.dense(torch.as_tensor(s, dtype=torch.float64))
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What it holds, in shapes: a name and a value per row."""
+        found = [("s", shape_of(self.s)), ("z", shape_of(self.z)), ("final", shape_of(self.final))]
+        if self.cost is not None:
+            found.append(("cost", shape_of(self.cost)))
+        if self.event_at is not None:
+            found.append(("event_at", shape_of(self.event_at)))
+        found.append(("evaluations", str(self.stats.evaluations)))
+        steps = f"{self.stats.steps}"
+        if self.stats.rejected:
+            steps += f" and {self.stats.rejected} rejected"
+        found += [("steps", steps), ("status", self.status.value)]
+        return found if self.failure is None else [*found, ("failure", repr(self.failure))]
+
+    def __repr__(self) -> str:
+        return f"Solution({', '.join(f'{name}={value}' for name, value in self.rows())})"
+
+    def _repr_html_(self) -> str:
+        return html_table([("Solution", ""), *self.rows()])
 
 
 @dataclass

@@ -5,11 +5,14 @@ from ._config import Training
 from ._evaluate import evaluate
 from ._files import LOCK, held_alone, make_folder
 from ._history import METRICS, read_history
-from ._loop import Interrupted, Outcome, fit
-from ._progress import Progress, Watch, silent
+from ._loop import Interrupted, fit
+from ._outcome import Outcome
+from ._progress import Progress, Watch, silent, told_left
 from ._random import seed
+from ._samples import Samples, task_of
 from ._size import functions, half_bases
 from ._task import Augment, Classification, PartName, Tally, Task
+from ._tracker import TrackerName
 from ._video import VideoPrediction
 
 __all__ = [
@@ -23,8 +26,10 @@ __all__ = [
     "PartName",
     "Position",
     "Progress",
+    "Samples",
     "Tally",
     "Task",
+    "TrackerName",
     "Training",
     "VideoPrediction",
     "Watch",
@@ -38,4 +43,6 @@ __all__ = [
     "read_history",
     "seed",
     "silent",
+    "task_of",
+    "told_left",
 ]

@@ -43,6 +43,7 @@ FOLDER = "checkpoints"
 INDEX = "index.json"
 STATE = "training.json"
 TENSORS = "training.safetensors"
+FILES = ("config.json", "model.safetensors", STATE, TENSORS)
 NAME = re.compile(r"step-\d+")
 
 
@@ -229,7 +230,7 @@ def load_checkpoint(
         allow_nan: as in `continua.load`.
     """
     if (folder / CHECKSUMS).exists():
-        check_sums(folder)
+        check_sums(folder, FILES)
     else:  # of continua 0.1
         tensors = folder / TENSORS
         check_sum(tensors, read_bytes(tensors), read_json(folder / STATE).get("sha256"), STATE)

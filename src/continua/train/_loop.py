@@ -7,7 +7,6 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,16 @@ from ._elastic import elastic, plain
 from ._evaluate import evaluate
 from ._files import held_alone
 from ._history import METRICS, board, read_history, write_history
+from ._outcome import Outcome
 from ._process import Stop, accelerator, any_process, from_main, stopping
-from ._progress import Progress, Watch, silent
+from ._progress import Progress, TimeLeft, Watch, shown, silent
 from ._random import borrowed, seed
 from ._same import check_same, known_recipe, losses
+from ._samples import task_of
 from ._size import functions, halved
 from ._step import TrainingStep
 from ._task import Tally, Task
+from ._tracker import TrackerName, Tracking, checked_tracker
 
 log = logging.getLogger("continua.train")
 
@@ -37,31 +39,16 @@ class Interrupted(ContinuaError):  # noqa: N818 - not an error
     """The training was asked to stop; its last checkpoint holds everything."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a training.
-
-    Attributes:
-        model: of the best evaluation, or of the last step without a validation part; a
-            `continua.Elastic` if the training is elastic.
-        position: where the training ended.
-        history: what `metrics.jsonl` holds.
-    """
-
-    model: nn.Module
-    position: Position
-    history: list[dict[str, Any]]
-
-
 def fit(
     make: Callable[[], nn.Module],
-    task: Task,
+    task: Task | Any,
     training: Training,
     folder: str | os.PathLike[str],
     *,
     device: str = "auto",
     channels_last: bool = False,
-    watch: Watch = silent,
+    watch: Watch | None = None,
+    log: TrackerName | Any = None,
 ) -> Outcome:
     """Train a model, or resume a training that stopped.
 
@@ -81,16 +68,22 @@ def fit(
     Args:
         make: makes the initial model, by `continua.build` so that it can be saved. The seed is
             set before. Also called to resume, to check that the folder is of this model.
-        task: data, loss and measures.
+        task: data, loss and measures; or data that `task_of` makes a task of, such as
+            `{"train": loader, "test": loader}`.
         training: the configuration.
         folder: of the run.
         device: auto, cpu, cuda, mps or cuda:1 and so on.
         channels_last: whether images and kernels are in channels-last memory format, which is
             faster on some processors.
-        watch: called with the progress.
+        watch: called with the progress; None shows a bar with the time left on a terminal and in
+            a notebook. `continua.train.silent` shows nothing.
+        log: wandb, mlflow or tensorboard, or a tracker of accelerate, which gets the measures of
+            every epoch.
     """
+    watching = shown() if watch is None else watch
     with borrowed(), held_alone(Path(folder)):
-        return _Fit(make, task, training, Path(folder), device, channels_last, watch).run()
+        given = task_of(task)
+        return _Fit(make, given, training, Path(folder), device, channels_last, watching, log).run()
 
 
 class _Fit:
@@ -103,9 +96,10 @@ class _Fit:
         device: str,
         channels_last: bool,
         watch: Watch,
+        log: Any,
     ):
         self.task, self.training, self.folder = task, training, folder
-        self.accelerator = accelerator(device, training.precision)
+        self.accelerator = accelerator(device, training.precision, checked_tracker(log), folder)
         self.watch = watch if self.main else silent
         self.device = self.accelerator.device
         self.step = TrainingStep(task, training, self.accelerator, channels_last)
@@ -114,6 +108,8 @@ class _Fit:
         self.about = {"training": training.config(), "samples": task.size("train")}
         self.about["processes"] = self.accelerator.num_processes
         self._begin(make)
+        self.left = TimeLeft(training, self._epochs_done)
+        self.tracking = Tracking(self.accelerator, training.config())
         self.board = (
             board(folder, self.position.step) if training.tensorboard and self.main else None
         )
@@ -121,6 +117,10 @@ class _Fit:
     @property
     def main(self) -> bool:
         return bool(self.accelerator.is_main_process)
+
+    @property
+    def _epochs_done(self) -> float:
+        return self.position.epoch + self.position.batch / self.step.per_epoch
 
     # -- starting and resuming -----------------------------------------------------------------
 
@@ -185,6 +185,7 @@ class _Fit:
                     if not position.finished and any_process(self.accelerator, stop.asked)[0]:
                         raise self._interrupted()
         finally:
+            self.tracking.close()
             if self.board is not None:
                 self.board.close()
         best = self.checkpoints.best()
@@ -222,9 +223,7 @@ class _Fit:
             position.step += 1
             now = time.monotonic()
             position.seconds = before + now - started
-            self.watch(
-                Progress("training", position.epoch, self.training.epochs, self._note(tally))
-            )
+            self._tell(self._note(tally))
             if position.batch == self.step.per_epoch:
                 return  # the end of an epoch is saved with its measures
             overdue = now - written > 60 * self.training.checkpoint_minutes
@@ -330,7 +329,12 @@ class _Fit:
                     self.board.add_scalar(f"{part}/{name}", value, line["step"])
             self.board.add_scalar("rate", line["rate"], line["step"])
             self.board.flush()
-        self.watch(Progress("training", line["epoch"], self.training.epochs, self._note()))
+        self.tracking.epoch(line)
+        self._tell(self._note())
+
+    def _tell(self, note: str) -> None:
+        left = self.left(self._epochs_done)
+        self.watch(Progress("training", self.position.epoch, self.training.epochs, note, left))
 
     def _note(self, running: Tally | None = None) -> str:
         words = []

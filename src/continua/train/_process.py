@@ -8,11 +8,12 @@ import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from continua._errors import ArgumentError, ContinuaError
+from continua._errors import ArgumentError, MissingPackageError
 
 from ._task import Tally
 
@@ -24,21 +25,23 @@ T = TypeVar("T")
 DEVICE = "ACCELERATE_TORCH_DEVICE"
 
 
-def accelerator(device: str, precision: str) -> Accelerator:
-    """The `Accelerator` of this process, on this device."""
+def accelerator(
+    device: str, precision: str, log: Any = None, folder: Path | None = None
+) -> Accelerator:
+    """The `Accelerator` of this process, on this device, with its trackers."""
     try:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
     except ImportError as error:
-        raise ContinuaError(
-            "training needs accelerate; install with `pip install 'continua[recipes]'`"
-        ) from error
+        raise MissingPackageError("training needs accelerate, which is not installed") from error
     AcceleratorState._reset_state(reset_partial_state=True)  # forget an earlier training's choices
     before = os.environ.get(DEVICE)
     try:
         if device not in ("auto", "cpu"):
             os.environ[DEVICE] = device
-        return Accelerator(cpu=device == "cpu", mixed_precision=precision)
+        return Accelerator(
+            cpu=device == "cpu", mixed_precision=precision, log_with=log, project_dir=folder
+        )
     except (RuntimeError, ValueError, AssertionError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise ArgumentError(

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
+
+from ._config import Training
 
 
 @dataclass(frozen=True)
@@ -15,12 +21,14 @@ class Progress:
         done: how much of it, out of `total`.
         total: of this stage.
         note: what there is to say about it.
+        left: the seconds that it will still take, if the run can tell.
     """
 
     stage: str
     done: int
     total: int
     note: str = ""
+    left: float | None = None
 
 
 Watch = Callable[[Progress], None]
@@ -28,3 +36,74 @@ Watch = Callable[[Progress], None]
 
 def silent(now: Progress) -> None:
     """Nobody watches."""
+
+
+def shown() -> Watch:
+    """A line of text on stderr, on a terminal and in a notebook; elsewhere nothing."""
+    notebook = "ipykernel" in sys.modules
+    return TextBar() if notebook or sys.stderr.isatty() else silent
+
+
+class TextBar:
+    """One line on stderr, written over and over: a bar, the note and the time left."""
+
+    def __init__(self, every: float = 0.1):
+        self.every, self.at, self.stage = every, 0.0, ""
+
+    def __call__(self, now: Progress) -> None:
+        last, clock = now.done == now.total, time.monotonic()
+        if clock - self.at < self.every and not last and now.stage == self.stage:
+            return
+        ended = "\n" if self.stage not in ("", now.stage) else ""
+        self.at, self.stage = clock, "" if last else now.stage
+        filled = 20 * now.done // max(now.total, 1)
+        words = [f"{now.stage} {'#' * filled}{'.' * (20 - filled)} {now.done}/{now.total}"]
+        words += [now.note] if now.note else []
+        words += [told_left(now.left)] if now.left is not None and not last else []
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(f"{ended}\r{', '.join(words)[:width]:<{width}}" + ("\n" if last else ""))
+        sys.stderr.flush()
+
+
+def told_left(seconds: float) -> str:
+    """A time that is still to pass, in words.
+
+    Example:
+        >>> told_left(8), told_left(200), told_left(9000)
+        ('8 s left', '3 min left', '2.5 h left')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s left"
+    return f"{seconds / 60:.0f} min left" if seconds < 6000 else f"{seconds / 3600:.1f} h left"
+
+
+class TimeLeft:
+    """How long the rest of a training takes, if each refinement doubles the cost of a step.
+
+    Args:
+        training: its epochs.
+        start: the epochs that were done when the clock started, in fractions.
+    """
+
+    def __init__(self, training: Training, start: float):
+        costs, cost = [], 1.0
+        for epoch in range(training.epochs):
+            cost *= 2.0 ** ((epoch in training.refine_epochs) - (epoch in training.project_epochs))
+            costs.append(cost)
+        self.costs = costs
+        self.sums = [0.0, *accumulate(costs)]
+        self.started, self.before = time.monotonic(), self._work(start)
+
+    def _work(self, epochs: float) -> float:
+        """The cost of so many epochs, in fractions."""
+        whole = min(int(epochs), len(self.costs))
+        rest = epochs - whole
+        return self.sums[whole] + (rest * self.costs[whole] if rest > 0 else 0.0)
+
+    def __call__(self, epochs: float) -> float | None:
+        """The seconds left when so many epochs are done; None before anything is known."""
+        done = self._work(epochs)
+        if done <= self.before:
+            return None
+        pace = (time.monotonic() - self.started) / (done - self.before)
+        return pace * (self.sums[-1] - done)

@@ -75,6 +75,10 @@ class Task(ABC):
     def loss(self, model: nn.Module, batch: Sequence[Tensor]) -> tuple[Tensor, Tally]:
         """The loss of a batch to minimise, and what else was measured."""
 
+    def inputs(self, batch: Sequence[Tensor]) -> Any:
+        """What a model is called with: a tensor, or a dictionary of keyword arguments."""
+        return batch[0]
+
     def taught(self, model: nn.Module, batch: Sequence[Tensor], outputs: Any) -> Tensor:
         """The loss of a smaller size of an elastic model; its own loss, unless a task knows better.
 

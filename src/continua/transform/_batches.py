@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.data import RandomSampler
 
 from continua._errors import ArgumentError, ShapeError
 
 #: what a model raises when it is called with something that it does not take
 REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, AttributeError)
 
+#: one batch in so many is held back
+SHARE = 4
+
+
+def held_back(i: int) -> bool:
+    """Whether a batch chooses and is not learned from, by its place."""
+    return i % SHARE == 1
+
 
 class Batches:
     """Batches that can be read again and again, each checked when it is read.
 
     A list is checked as a whole at once, and so is what an iterator gives; of anything else, such
-    as a `DataLoader`, the first batch is checked at once and the others when they come.
+    as a `DataLoader`, the first batch is checked at once and the others when they come. Where
+    batches are to be held back, a `DataLoader` that shuffles is read once and its batches kept.
 
     Args:
         model: is called once with each shape, in evaluation mode.
@@ -29,7 +40,7 @@ class Batches:
     """
 
     def __init__(self, model: nn.Module, batches: Iterable[Any], least: int = 1):
-        self._batches = _listed(batches)
+        self._batches = _listed(batches, least)
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._model, self._known = model, set[tuple[torch.Size, ...]]()
         self._first: list[Tensor] | None = None
@@ -105,13 +116,35 @@ def reached(model: nn.Module, module: nn.Module, batch: Any) -> tuple[tuple[Any,
     return found[0]
 
 
+@contextmanager
+def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """A module that computes something else for a while."""
+    vars(module)["forward"] = forward
+    try:
+        yield
+    finally:
+        del vars(module)["forward"]
+
+
+def relative_error(found: Any, target: Any) -> Tensor:
+    """The mean square of a difference, relative to that of the target."""
+    pairs = [
+        (a, b)
+        for a, b in zip(tree_leaves(found), tree_leaves(target), strict=True)
+        if isinstance(a, Tensor) and a.is_floating_point()
+    ]
+    tiny = torch.finfo(pairs[0][1].dtype).tiny
+    gaps = [(a - b).square().mean() / b.square().mean().clamp(min=tiny) for a, b in pairs]
+    return torch.stack(gaps).sum()
+
+
 def described(leaves: Sequence[Tensor]) -> str:
     """Shapes and dtypes in words."""
     kinds = (f"{list(x.shape)} in {str(x.dtype).removeprefix('torch.')}" for x in leaves)
     return " and ".join(kinds) or "without a tensor"
 
 
-def _listed(batches: Iterable[Any]) -> Iterable[Any]:
+def _listed(batches: Iterable[Any], least: int) -> Iterable[Any]:
     if isinstance(batches, Tensor):
         raise ArgumentError(
             f"batches is a list of batches, not one tensor of shape {list(batches.shape)}; "
@@ -121,7 +154,9 @@ def _listed(batches: Iterable[Any]) -> Iterable[Any]:
         raise ArgumentError(
             f"batches is a list, a DataLoader or another iterable, not {type(batches).__name__}"
         )
-    return list(batches) if isinstance(batches, Iterator) else batches
+    # Batches are held back by their place, so another order each time would mix them up.
+    shuffled = isinstance(getattr(batches, "sampler", None), RandomSampler) and least > 1
+    return list(batches) if shuffled or isinstance(batches, Iterator) else batches
 
 
 @torch.no_grad()

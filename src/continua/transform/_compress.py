@@ -1,11 +1,11 @@
-"""Fewer basis functions and steps, without data."""
+"""Fewer basis functions and steps."""
 
 from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +17,15 @@ from continua.field import BasisChoice, choose, choose_bases, copied, matches, n
 from continua.gradient import checked_solver
 from continua.solve import Solver
 
+from ._asked import Method, check_method, check_search
 from ._batches import Batches
 from ._blocks import blocks, refuse_elastic, transformed
+from ._budget import Budget, Choices, smallest_within, within_budget
 from ._fit import Stacks, fit_blocks
 from ._recalibrate import reestimate
+from ._sensitivity import Sensitivity, Weight, sensitivity, weighted_projection
+from ._warn import warn_post_norm, warn_unread
 
-Method = Literal["project", "interpolate", "fit"]
 Mappings = {"project": projection, "interpolate": interpolation}
 #: what a block may be given of its own, and where
 KEYS = ("basis", "state_basis", "steps", "solver")
@@ -40,6 +43,11 @@ def compress(
     method: Method = "project",
     per_block: Mapping[str, Mapping[str, Any]] | None = None,
     calibrate: Iterable[Any] | None = None,
+    weight: Weight | None = None,
+    budget: Budget | None = None,
+    within: float | None = None,
+    evaluate: Callable[[nn.Module], float] | None = None,
+    final: str | None = None,
 ) -> M:
     r"""A smaller model, by a change of basis: no retraining, no data.
 
@@ -61,13 +69,31 @@ def compress(
         state_basis: the new basis of the state, or patterns of tensor names; None takes `basis`.
         method: `"project"`, `"interpolate"`, or `"fit"`: then the last linear or convolutional map
             of each field is fitted, by least squares, so that the smaller network follows the
-            states of the larger one; one batch of `calibrate` in four is held back to choose by.
-            This is for layers that were trained apart, as those that `convert` takes.
+            states of the larger one; one batch of `calibrate` in four, the second, sixth and so
+            on, is held back to choose by. This is for layers that were trained apart, as those
+            that `convert` takes: of these, groups of neighbours become one layer each, which keeps
+            the weights of one of them. The groups are those that change the output least, and
+            steps keep the length 1, so a stack of L layers made into one of N spans (0, N).
         per_block: choices for some blocks: a mapping from patterns of block names to choices
             among `basis`, `steps`, `solver` and `state_basis`, of which the first match wins.
             A choice made here goes before the one for all blocks.
         calibrate: inputs without labels, in batches, from which the batch-norm statistics are read
             again at the end (`recalibrate`). A few hundred are enough.
+        weight: projects so that weights come nearest where they matter most, as the inputs of
+            `calibrate` show. `"fisher"`: by the squared gradient of the outputs with respect to
+            each weight. `"activation"`: by the mean square of what a linear or convolutional map
+            is given, per input channel. None counts all depths alike.
+        budget: how large the model may be; basis, steps and solver are then chosen per block. A
+            number up to 1 is a share of the parameters, a whole number above 1 a number of them.
+            A mapping limits some of `"parameters"`, `"bytes"`, `"evaluations"` and `"latency"`
+            likewise, latency only as a share. Each block is cut alone in every way, and the
+            combination is taken for which the squared errors of the outputs have the smallest
+            sum, on the inputs of `calibrate`.
+        within: instead of a budget, how much worse the model may be: the fewest parameters are
+            looked for.
+        evaluate: for `within`, a number for a model in evaluation mode, of which more is better.
+        final: the name of the map that `"fit"` changes, or a pattern of it, as `"*.linear2"`; by
+            default the last that a field calls.
 
     Example:
         >>> import continua as ct
@@ -87,34 +113,88 @@ def compress(
         >>> small = ct.compress(pair, ct.PiecewiseConstant(4), steps=4, per_block={"0": first})
         >>> small[0].basis, small[1].basis
         (PiecewiseConstant(2), PiecewiseConstant(4))
+
+        Half the parameters, cut where it is felt least:
+
+        >>> small = ct.compress(pair, budget=0.5, calibrate=torch.randn(64, 2).split(32))
+        >>> sum(p.numel() for p in small.parameters()) <= 0.5 * (48 + 96)
+        True
     """
     refuse_elastic(model)
-    if method not in get_args(Method):
-        raise ArgumentError(f"method is 'project', 'interpolate' or 'fit', not {method!r}")
-    if method == "fit" and calibrate is None:
-        raise ArgumentError("method='fit' needs inputs to fit to: calibrate=[x, ...]")
+    check_method(method, weight, calibrate, final)
     names = _names(blocks(model))
+    if all(
+        given is None
+        for given in (basis, steps, solver, state_basis, per_block, calibrate, budget, within)
+    ):
+        block = next(iter(blocks(model).values()))
+        raise ArgumentError(
+            "compress needs a choice: a smaller basis, fewer steps, or both, as in "
+            f"compress(model, basis={_half(block)}, steps=4); the first block has "
+            f"{block.basis!r} and {block.solver!r}"
+        )
     for_all = {"basis": basis, "state_basis": state_basis, "steps": steps, "solver": solver}
     chosen = _choices(names, for_all, per_block)
-    small = copied(model)
+    searched = check_search(budget, within, evaluate, for_all | {"per_block": per_block})
+    if searched and calibrate is None:
+        raise ArgumentError(f"{searched}= needs inputs to measure each cut on: calibrate=[x, ...]")
     # One batch is held back, and one must be left.
-    batches = None if calibrate is None else Batches(small, calibrate, 2 if method == "fit" else 1)
+    least = 2 if method == "fit" else 1
+    batches = None if calibrate is None else Batches(copied(model), calibrate, least)
+    weights = None if weight is None or batches is None else sensitivity(model, batches, weight)
+
+    def smaller(choices: Choices, batches: Batches | None) -> M:
+        own = {name: dict.fromkeys(KEYS) | dict(choices.get(name, {})) for name in names.blocks}
+        return _made(model, own, names, method, batches, weights, final)
+
+    if batches is None or not searched:
+        small = smaller(chosen, batches)
+    elif budget is not None:
+        small = within_budget(model, smaller, batches, budget)
+    else:
+        small = smallest_within(model, smaller, batches, within, evaluate)
+    for name, block in blocks(small).items():
+        warn_unread(name, block)
+        warn_post_norm(name, block)
+    return small
+
+
+def _made(
+    model: M,
+    chosen: Choices,
+    names: Names,
+    method: Method,
+    batches: Batches | None,
+    weights: Sensitivity | None,
+    final: str | None,
+) -> M:
+    """The smaller model for choices for every block."""
+    small = copied(model)
     starts: dict[str, list[Stacks]] = {}
     for name, block in blocks(small).items():
         choice = chosen[name]
         targets = _targets(block, choice["basis"], choice["state_basis"], names)
+        matter = {} if weights is None else weights[name]
         starts[name] = [
-            {key: (target, _changed(block, key, target, way)) for key, target in targets.items()}
+            {
+                key: (target, _changed(block, key, target, way, matter.get(key)))
+                for key, target in targets.items()
+            }
             for way in ((method,) if method != "fit" else Mappings if targets else ("project",))
         ]
         used = checked_solver(block.solver if choice["solver"] is None else choice["solver"])
         count = choice["steps"]
         block.rebase(starts[name][0], used if count is None else used.with_steps(count))
     if batches is not None and method == "fit":
-        fit_blocks(copied(model), small, starts, batches)
+        fit_blocks(copied(model), small, starts, batches, final)
     elif batches is not None:
         reestimate(small, batches)
     return small
+
+
+def _half(block: ODEBlock) -> Basis:
+    """Half of the first basis of a block, for an example."""
+    return next((basis.halved() for basis in block.expansion.weights.values()), Constant())
 
 
 def _targets(
@@ -131,8 +211,12 @@ def _targets(
     return {name: chosen[name] for name in [*weights, *state] if name in chosen}
 
 
-def _changed(block: ODEBlock, name: str, target: Basis, method: str) -> Tensor:
+def _changed(
+    block: ODEBlock, name: str, target: Basis, method: str, weight: Tensor | None = None
+) -> Tensor:
     source, stack = block.expansion.bases[name], tensor(block.field, name)
+    if weight is not None and method == "project":
+        return weighted_projection(source, target, stack, weight)
     new = transformed(Mappings[method](source, target), stack)
     if block.expansion.constraints.get(name) is non_negative:
         return limited(source, stack, target, new)

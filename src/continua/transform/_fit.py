@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,25 +12,30 @@ import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ModuleError
-from continua.basis import Basis, sample
+from continua.basis import Basis, PiecewiseConstant, sample
 from continua.block import ODEBlock
 from continua.field import put, tensor
-from continua.solve import Dynamics, Evaluate, Stage
+from continua.solve import Dynamics, Euler, Evaluate, Stage
 
-from ._batches import Batches, call, reached
+from ._batches import Batches, call, held_back, reached
 from ._blocks import blocks
-from ._final import FinalMap
+from ._final import FinalMap, Seen
+from ._groups import Grouping, layer_count
 from ._recalibrate import reestimate
 from ._ridge import Ridge
+from ._stack import as_blocks
 
 Stacks = Mapping[str, tuple[Basis, Tensor]]
-#: one batch in so many is held back
-SHARE = 4
+LOG = logging.getLogger(__name__)
 
 
 @torch.no_grad()
 def fit_blocks(
-    teacher: nn.Module, small: nn.Module, starts: Mapping[str, Sequence[Stacks]], batches: Batches
+    teacher: nn.Module,
+    small: nn.Module,
+    starts: Mapping[str, Sequence[Stacks]],
+    batches: Batches,
+    final: str | None = None,
 ) -> None:
     r"""Fit the blocks of a smaller model to the trajectories of a larger one, in place.
 
@@ -48,22 +55,26 @@ def fit_blocks(
     Args:
         teacher: the larger model.
         small: the smaller one, with other bases and solvers already.
-        starts: for each block the coefficients to start from, of which the best is kept.
+        starts: for each block the coefficients to start from, of which the best is kept; layers
+            that `convert` took are grouped instead, and start from those that are kept.
         batches: of inputs.
+        final: a pattern of the map to change; None takes the last one that a field calls.
     """
     modes = [module.training for module in small.modules()]
     teacher.eval()
     small.eval()
-    reestimate(small, batches)
-    for name in _in_order(small, next(iter(batches))):
-        pair = _Pair(name, teacher, small, batches)
-        found = []
-        for stacks in starts[name]:
-            pair.block.rebase(stacks)
-            found.append(pair.fitted())
-        _, best = min(found, key=lambda one: one[0])
-        pair.set(best)
+    with as_blocks(teacher, small):
         reestimate(small, batches)
+        for name in _in_order(small, next(iter(batches))):
+            pair = _Pair(name, teacher, small, batches, final)
+            kept = pair.grouped()
+            found = []
+            for stacks in starts[name] if kept is None else [kept]:
+                pair.block.rebase(stacks)
+                found.append(pair.fitted())
+            _, best = min(found, key=lambda one: one[0])
+            pair.set(best)
+            reestimate(small, batches)
     for module, mode in zip(small.modules(), modes, strict=True):
         module.training = mode
 
@@ -71,15 +82,51 @@ def fit_blocks(
 class _Pair:
     """One block of a smaller model and its counterpart in the larger one."""
 
-    def __init__(self, name: str, teacher: nn.Module, small: nn.Module, batches: Batches):
+    def __init__(
+        self, name: str, teacher: nn.Module, small: nn.Module, batches: Batches, final: str | None
+    ):
         self.teacher, self.small, self.batches = teacher, small, batches
         self.block, self.other = blocks(small)[name], blocks(teacher)[name]
         args, kwargs = reached(small, self.block, next(iter(batches)))
         if not isinstance(args[0] if args else None, Tensor):
             raise ModuleError(f"block {name!r} has a state that is no tensor: it cannot be fitted")
-        self.map = FinalMap(self.block, name, args, kwargs)
+        self._map_of = functools.partial(FinalMap, name=name, args=args, kwargs=kwargs, final=final)
+        self.map = self._map_of(self.block)
         self.basis = self.block.expansion.weights[self.map.weight]
         self.depths, self.parts = _parts(self.block, self.basis)
+        start, end = self.other.span
+        width = (end - start) / (self.depths[-1] - self.depths[0])
+        self.targets = [start + width * (depth - self.depths[0]) for depth in self.depths]
+        if self.map.norm and any(len(w) > 1 or w.any(0).sum() > 1 for w in self._weights()):
+            raise ModuleError(
+                f"the field of block {name!r} ends in a layer norm, and is fitted with Euler "
+                f"steps of one bucket each, not {self.block.solver!r} and {self.basis!r}"
+            )
+
+    def _weights(self) -> list[Tensor]:
+        return [weights for part in self.parts for _, weights in part.steps]
+
+    def grouped(self) -> Stacks | None:
+        """Layers that are kept for groups of them, if this is what the block is made of."""
+        old, new = layer_count(self.other), self.block.solver.steps
+        if old is None or new is None or new >= old:
+            return None
+        basis = PiecewiseConstant(new)
+        others = {b for b in self.block.expansion.bases.values() if b.size > 1} - {basis}
+        if others or not isinstance(self.block.solver, Euler):
+            return None
+        grouping = Grouping(self.teacher, self.other, self._map_of, self.batches)
+        groups = grouping.groups(new)
+        LOG.info("groups of layers: %s", groups)
+        self.block.rebase({}, span=(0.0, float(new)))
+        self.depths, self.parts = _parts(self.block, self.basis)
+        self.targets = [0.0, *(float(group.end) for group in groups)]
+        rows = [group.kept for group in groups]
+        return {
+            name: (basis, tensor(self.other.field, name)[rows].detach())
+            for name, old_basis in self.other.expansion.bases.items()
+            if old_basis.size > 1
+        }
 
     def fitted(self) -> tuple[float, dict[str, Tensor]]:
         """The smallest error on the batches held back, and the tensors that have it."""
@@ -90,7 +137,8 @@ class _Pair:
             if error < best:
                 best, kept = error, self._tensors()
             if sweep < len(self.depths) - 1:
-                self._change(equations)
+                for part, ridge in zip(self.parts, equations, strict=True):
+                    self.map.change(part.functions, ridge.solved()[0][1])
                 reestimate(self.small, self.batches, until=self.block)
         return best, kept
 
@@ -108,41 +156,33 @@ class _Pair:
         equations: list[Ridge] = []
         error = 0.0
         for i, batch in enumerate(self.batches):
-            held = i % SHARE == 1
+            held = held_back(i)
             args, kwargs = reached(self.small, self.block, batch)
-            with self.map.inputs() as seen:
+            with self.map.evaluations() as seen:
                 here = self.block.solve(*args, save_at=self.depths, **kwargs).z
             args, kwargs = reached(self.teacher, self.other, batch)
-            there = self.other.solve(*args, save_at=self.depths, **kwargs).z
+            there = self.other.solve(*args, save_at=self.targets, **kwargs).z
             for at, part in enumerate(self.parts):
                 for n, weights in part.steps:  # [k, S]
-                    gap = self.map.targets(there[n + 1] - here[n + 1])
-                    x = self._features(seen, weights)
-                    if len(equations) <= at:
-                        size = (x.shape[0], x.shape[2], gap.shape[2])
-                        equations.append(Ridge(*size, device=x.device))
-                    equations[at].add(x, gap, held)
-                    error += float(gap.double().square().sum()) if held else 0.0
+                    gap = there[n + 1] - here[n + 1]
+                    for rows in self.map.slices(gap):
+                        x, r = self._pairs([one.rows(rows) for one in seen], weights, gap[rows])
+                        if len(equations) <= at:
+                            equations.append(Ridge.of(x, r))
+                        equations[at].add(x, r, held)
+                    if held and n == len(self.depths) - 2:
+                        error += float(gap.double().square().sum())
         return error, equations
 
-    def _features(self, seen: Sequence[Tensor], weights: Tensor) -> Tensor:
-        """What a step is a linear function of: for each basis function d features, side by side."""
+    def _pairs(self, seen: Sequence[Seen], weights: Tensor, gap: Tensor) -> tuple[Tensor, Tensor]:
+        """What a step is a linear function of, for each basis function d features, and the gap."""
         used = weights.any(0).nonzero().flatten().tolist()
-        features = torch.stack([self.map.features(seen[j]) for j in used], -1)  # [g, N, d, j]
-        return (features @ weights[:, used].T.to(features)).mT.flatten(2)  # [g, N, k * d]
-
-    def _change(self, equations: Sequence[Ridge]) -> None:
-        weight = tensor(self.block.field, self.map.weight)
-        for part, ridge in zip(self.parts, equations, strict=True):
-            found = ridge.solve()  # [g, k * d, o]
-            k = len(part.functions)
-            found = found.reshape(len(found), k, -1, found.shape[-1]).transpose(1, 2)
-            rows = torch.tensor(part.functions, device=weight.device)
-            changed, bias = self.map.tensors(found, weight[rows])
-            weight.index_add_(0, rows, changed.to(weight))
-            if self.map.bias is not None:
-                old = tensor(self.block.field, self.map.bias)
-                old.index_add_(0, rows, bias.to(old))
+        if self.map.norm:  # one evaluation and one function per step
+            x, r = self.map.pairs(seen[used[0]], gap / float(weights[0, used[0]]))
+            return x * float(weights[0, used[0]]), r * float(weights[0, used[0]])
+        features = torch.stack([self.map.features(seen[j].x) for j in used], -1)  # [g, N, d, j]
+        x = (features @ weights[:, used].T.to(features)).mT.flatten(2)  # [g, N, k * d]
+        return x, self.map.targets(gap)
 
 
 class _Part(NamedTuple):

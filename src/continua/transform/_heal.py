@@ -12,20 +12,18 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.utils._pytree import tree_leaves
 
 from continua._errors import ArgumentError, SolveError
 from continua.block import ODEBlock
 from continua.field import copied
 
-from ._batches import Batches, call
+from ._batches import Batches, call, held_back, reached, relative_error
 from ._blocks import blocks
 from ._recalibrate import reestimate
+from ._stack import as_blocks
 
 M = TypeVar("M", bound=nn.Module)
 LOG = logging.getLogger(__name__)
-#: one batch in so many is held back
-SHARE = 4
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ def heal(
     steps: int = 200,
     lr: float = 3e-3,
     trajectory: float = 1.0,
-    check_every: int = 20,
+    check_every: int = 50,
     patience: int = 5,
     callback: Callable[[HealProgress], None] | None = None,
 ) -> M:
@@ -71,8 +69,9 @@ def heal(
     Args:
         small: the model to train, as `compress` made it; it is not changed.
         teacher: the model it was made from; it is not changed.
-        batches: inputs without labels, at least two batches, read again and again. Those held back
-            are chosen by their place, so a `DataLoader` should keep its order.
+        batches: inputs without labels, at least two batches, read again and again. The second, the
+            sixth and so on are held back, so the inputs should be mixed beforehand. A `DataLoader`
+            that shuffles is read once, and its batches are kept.
         steps: the largest number of steps.
         lr: the learning rate at first.
         trajectory: c, the weight of the states beside the outputs.
@@ -98,6 +97,8 @@ def heal(
     Batches(guide, [next(iter(read))])
     loss = _Loss(made, guide, trajectory)
     modes = [module.training for module in made.modules()]
+    made.eval()
+    loss.align(next(iter(read)))
     best = _Best(made, loss, read)
     optimizer = torch.optim.Adam([p for p in made.parameters() if p.requires_grad], lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -146,12 +147,12 @@ class _Best:
         return found
 
     def _read_again(self) -> None:
-        reestimate(self._model, (x for i, x in enumerate(self._batches) if i % SHARE != 1))
+        reestimate(self._model, (x for i, x in enumerate(self._batches) if not held_back(i)))
 
     @torch.no_grad()
     def _measured(self) -> float:
         self._model.eval()
-        held = [float(self._of(x)) for i, x in enumerate(self._batches) if i % SHARE == 1]
+        held = [float(self._of(x)) for i, x in enumerate(self._batches) if held_back(i)]
         return sum(held) / len(held)
 
 
@@ -160,7 +161,7 @@ class _Loss:
 
     def __init__(self, small: nn.Module, teacher: nn.Module, trajectory: float):
         self._small, self._teacher, self._weight = small, teacher, trajectory
-        self._pairs: list[tuple[ODEBlock, ODEBlock, list[float]]] = []
+        self._pairs: list[tuple[ODEBlock, ODEBlock, list[float], list[float]]] = []
         ours, theirs = blocks(small), blocks(teacher)
         if ours.keys() != theirs.keys():
             raise ArgumentError(
@@ -168,21 +169,33 @@ class _Loss:
                 "teacher is the model that the smaller one was made from"
             )
         for name, block in ours.items():
-            other = theirs[name]
-            if block.span != other.span:
-                raise ArgumentError(f"block {name!r} spans {block.span} and {other.span}")
-            start, end = block.span
-            n = block.solver.steps or 1
-            depths = [start + (end - start) * i / n for i in range(1, n + 1)]
-            self._pairs.append((block, other, depths))
+            self._pairs.append((block, theirs[name], _ends(block), _ends(block)))
+
+    @torch.no_grad()
+    def align(self, batch: Any) -> None:
+        """Find the common depths of blocks whose spans differ, as the fit of layers leaves them.
+
+        The ends of the smaller one's steps are paired with those of the larger one whose states
+        are nearest, in order.
+        """
+        for i, (block, other, depths, _) in enumerate(self._pairs):
+            if block.span == other.span:
+                continue
+            args, kwargs = reached(self._small, block, batch)
+            ours = block.solve(*args, save_at=depths, **kwargs).z
+            args, kwargs = reached(self._teacher, other, batch)
+            every = _ends(other)
+            theirs = other.solve(*args, save_at=every, **kwargs).z
+            errors = [[float(relative_error(a, b)) for b in theirs] for a in ours]
+            self._pairs[i] = block, other, depths, [every[j] for j in _in_order(errors)]
 
     def __call__(self, batch: Any) -> Tensor:
         with torch.no_grad():
             target, states = self._followed(self._teacher, batch, 1)
         found, own = self._followed(self._small, batch, 0)
-        loss = _relative(found, target)
+        loss = relative_error(found, target)
         if own:
-            gaps = [_relative(a, b) for a, b in zip(own, states, strict=True)]
+            gaps = [relative_error(a, b) for a, b in zip(own, states, strict=True)]
             loss = loss + self._weight * torch.stack(gaps).mean()
         return loss
 
@@ -201,27 +214,40 @@ class _Loss:
 
             return forward
 
-        for *pair, depths in self._pairs:
-            saved[pair[which]] = solved(pair[which], depths)
+        for ours, theirs, at_ours, at_theirs in self._pairs:
+            block, depths = ((ours, at_ours), (theirs, at_theirs))[which]
+            saved[block] = solved(block, depths)
         try:
             for block, forward in saved.items():
                 vars(block)["forward"] = forward
-            return call(model, batch), states
+            with as_blocks(model):
+                return call(model, batch), states
         finally:
             for block in saved:
                 del vars(block)["forward"]
 
 
-def _relative(found: Any, target: Any) -> Tensor:
-    """The mean square of a difference, relative to that of the target."""
-    pairs = [
-        (a, b)
-        for a, b in zip(tree_leaves(found), tree_leaves(target), strict=True)
-        if isinstance(a, Tensor) and a.is_floating_point()
-    ]
-    tiny = torch.finfo(pairs[0][1].dtype).tiny
-    gaps = [(a - b).square().mean() / b.square().mean().clamp(min=tiny) for a, b in pairs]
-    return torch.stack(gaps).sum()
+def _ends(block: ODEBlock) -> list[float]:
+    """The ends of a block's steps; of a solver that chooses its own, that of its span."""
+    start, end = block.span
+    n = block.solver.steps or 1
+    return [start + (end - start) * i / n for i in range(1, n + 1)]
+
+
+def _in_order(errors: list[list[float]]) -> list[int]:
+    """For each row a column, each after the one before and the last for the last, of least sum."""
+    n, m = len(errors), len(errors[0])
+    if n >= m:  # evenly
+        return [min(m - 1, (i + 1) * m // n) for i in range(n - 1)] + [m - 1]
+    best = {-1: (0.0, list[int]())}
+    for i, row in enumerate(errors):
+        columns = range(i, m - n + i + 1) if i < n - 1 else [m - 1]
+        best = {
+            j: (total + row[j], [*way, j])
+            for j in columns
+            for total, way in [min(best[k] for k in best if k < j)]
+        }
+    return best[m - 1][1]
 
 
 def _training(model: nn.Module) -> None:
@@ -236,4 +262,4 @@ def _training(model: nn.Module) -> None:
 
 def _endless(batches: Batches) -> Iterator[Any]:
     while True:
-        yield from (batch for i, batch in enumerate(batches) if i % SHARE != 1)
+        yield from (batch for i, batch in enumerate(batches) if not held_back(i))

@@ -14,6 +14,7 @@ from continua.block import ODEBlock
 from continua.field import copied
 
 from ._batches import Batches, call, reached
+from ._blocks import blocks_if_any
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -61,7 +62,9 @@ def reestimate(model: nn.Module, batches: Iterable[Any], until: nn.Module | None
         batches: of inputs.
         until: the last module whose statistics are wanted; None is all of them.
     """
-    with _reading(model) as norms:
+    with reading(model) as norms:
+        if not norms and not any(b.expansion.state for b in blocks_if_any(model).values()):
+            return
         for i, batch in enumerate(batches):
             for norm in norms:
                 norm.momentum = 1 / (i + 1)  # the mean of all batches so far
@@ -72,7 +75,7 @@ def reestimate(model: nn.Module, batches: Iterable[Any], until: nn.Module | None
 
 
 @contextmanager
-def _reading(model: nn.Module) -> Iterator[list[_NormBase]]:
+def reading(model: nn.Module) -> Iterator[list[_NormBase]]:
     """The norms of a model, set to training with all that has state; as they were afterwards."""
     norms = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
     momenta = [norm.momentum for norm in norms]

@@ -14,9 +14,9 @@ class Ridge:
 
     .. math:: \min_W \sum_n \|r_n - W x_n\|^2 + \lambda \|W\|^2
 
-    Only the sums of x xᵀ and x rᵀ are kept, in float64, for the pairs to fit and for those held
-    back. These give the error of any map on either, so the ridge λ is chosen without a second
-    pass.
+    Only the sums of x xᵀ, x rᵀ and r² are kept, over batches in float64, for the pairs to fit and
+    for those held back. These give the error of any map on either, so the ridge λ is chosen
+    without a second pass; the map is then fitted to all pairs.
 
     Args:
         groups: maps side by side, as a grouped convolution has.
@@ -28,6 +28,12 @@ class Ridge:
         wide = torch.float32 if device.type == "mps" else torch.float64
         self._xx = torch.zeros(2, groups, features, features, dtype=wide, device=device)
         self._xr = torch.zeros(2, groups, features, targets, dtype=wide, device=device)
+        self._rr = torch.zeros(2, groups, targets, dtype=wide, device=device)
+
+    @classmethod
+    def of(cls, x: Tensor, r: Tensor) -> Ridge:
+        """Without pairs yet, for some of the sizes of these."""
+        return cls(x.shape[0], x.shape[2], r.shape[2], x.device)
 
     def add(self, x: Tensor, r: Tensor, held: bool) -> None:
         """Take in some pairs.
@@ -37,20 +43,39 @@ class Ridge:
             r: the targets, `[g, N, o]`.
             held: whether these choose the ridge rather than the map.
         """
-        x, r = x.to(self._xx), r.to(self._xr)
+        x = x if x.dtype == torch.float64 else x.float()
         self._xx[int(held)] += x.mT @ x
-        self._xr[int(held)] += x.mT @ r
+        self._xr[int(held)] += x.mT @ r.to(x)
+        self._rr[int(held)] += r.to(self._rr).square().sum(1)
 
-    def solve(self) -> Tensor:
-        """The map, `[g, d, o]`; zero if no ridge makes the error on the pairs held back smaller."""
-        values, vectors = torch.linalg.eigh(self._xx[0])  # [g, d], [g, d, d]
-        values = values.clamp(min=0)
-        scale = values.mean(-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
-        along = vectors.mT @ self._xr[0]
-        best, least = torch.zeros_like(along), 0.0
+    def solved(self, parts: int = 1) -> list[tuple[float, Tensor]]:
+        """For each part of the targets the error on the pairs held back, and the map `[g, d, o]`.
+
+        A map is zero if no ridge makes that error smaller.
+
+        Args:
+            parts: of how many equal parts, one behind the other, each has a ridge of its own.
+        """
+        least = self._rr[1].sum(0).reshape(parts, -1).sum(1)  # [parts]
+        best = torch.zeros_like(least)
         for ridge in RIDGES:
-            w = vectors @ (along / (values + ridge * scale).unsqueeze(-1))
-            error = float((w * (self._xx[1] @ w - 2 * self._xr[1])).sum())
-            if error < least:
-                best, least = w, error
-        return best
+            w = self._map(ridge, all_pairs=False)
+            change = (w * (self._xx[1] @ w - 2 * self._xr[1])).sum(1)  # [g, o]
+            errors = (self._rr[1] + change).sum(0).reshape(parts, -1).sum(1)
+            best = torch.where(errors < least, ridge, best)
+            least = torch.minimum(errors, least)
+        maps = [torch.zeros_like(w) for w in self._xr[0].chunk(parts, -1)]
+        for ridge in set(best.tolist()) - {0.0}:
+            found = self._map(ridge, all_pairs=True).chunk(parts, -1)
+            maps = [w if r == ridge else old for w, old, r in zip(found, maps, best, strict=True)]
+        return list(zip(least.tolist(), maps, strict=True))
+
+    def _map(self, ridge: float, all_pairs: bool) -> Tensor:
+        """The map with one ridge, fitted to all pairs or without those held back."""
+        xx, xr = (a.sum(0) if all_pairs else a[0] for a in (self._xx, self._xr))
+        scale = xx.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
+        scale = scale.clamp(min=torch.finfo(xx.dtype).tiny)
+        eye = torch.eye(xx.shape[-1], dtype=xx.dtype, device=xx.device)
+        factor, failed = torch.linalg.cholesky_ex(xx + ridge * scale * eye)
+        found = torch.cholesky_solve(xr, factor)
+        return torch.where((failed > 0)[:, None, None], torch.zeros_like(found), found)

@@ -45,7 +45,7 @@ def size_arguments(model: nn.Module, size: Choice) -> dict[str, Any]:
                 f"a size has {', '.join(ARGUMENTS)}, not {unknown[0]!r}; other arguments of "
                 "compress look at data"
             )
-        return dict(size)
+        return {"per_block": {}} | dict(size)  # {} is the model as it is
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ArgumentError(
             f"a size is a whole number of at least 1 or arguments of compress, not {size!r}"

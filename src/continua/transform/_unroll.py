@@ -18,8 +18,10 @@ from continua.block import ODEBlock, Plan
 from continua.field import Field, put, tensor, values_at
 from continua.solve import Dynamics, Evaluate, RungeKutta, Stage
 
-from ._blocks import blocks, refuse_elastic, set_recipe
-from ._convert import Increment
+from ._blocks import blocks, blocks_if_any, refuse_elastic, set_recipe
+from ._revert import revert
+from ._stack import converted
+from ._stacking import Increment
 
 #: arguments whose number a tracer does not know
 UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -28,7 +30,8 @@ UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def unroll(model: nn.Module) -> nn.Module:
     """The same network as a plain torch module, with no continua inside.
 
-    Each block becomes a `torch.fx.GraphModule`: one copy of its field per distinct depth, with
+    Layers that `convert` found in a model become plain again, as with `revert`. Every other block
+    becomes a `torch.fx.GraphModule`: one copy of its field per distinct depth, with
     the weights read there, and the solver's sums between them. The result computes what the
     model computes, trains like any residual network (batch norm keeps statistics per copy), and
     can be compiled or exported by whatever takes a torch module. Save its `state_dict`, or what
@@ -50,6 +53,10 @@ def unroll(model: nn.Module) -> nn.Module:
             return add_1
     """
     refuse_elastic(model)
+    if converted(model):
+        model = revert(model)
+        if not blocks_if_any(model):
+            return model
     plain = {id(block): _plain(block) for block in blocks(model).values()}
     if isinstance(model, ODEBlock):
         return plain[id(model)]
@@ -191,7 +198,8 @@ def _traced(module: nn.Module) -> nn.Module:
         graph = fx.Graph()
         state, further = _inputs(graph, module)
         out = graph.call_module("layer", (state,), further)
-        graph.output(graph.call_function(operator.sub, (out, state)))
+        added = graph.call_function(operator.sub, (out, state))
+        graph.output(added)
         return fx.GraphModule(module, graph, class_name=name).train(module.training)
     given = inspect.signature(module.forward).parameters.values()
     if isinstance(module, Field) and sum(p.kind not in UNNAMED for p in given) == 3:

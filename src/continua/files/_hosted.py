@@ -1,0 +1,49 @@
+"""Converted models of `transformers` as files: the class is handed over, the config is stored."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import nn
+
+from continua.transform import LayerBlock, Recipe, blocks_if_any, convert
+
+from ._factory import qualified
+
+
+def hosted_recipe(model: nn.Module) -> Recipe | None:
+    """How to make a converted model with a config of its own again, as a factory and arguments.
+
+    None for any other model. The config is that of the model before a cut: the blocks in the file
+    say what they are now.
+    """
+    blocks = {n: b for n, b in blocks_if_any(model).items() if isinstance(b, LayerBlock)}
+    config: Any = getattr(model, "config", None)
+    if not blocks or not hasattr(config, "to_json_string"):
+        return None
+    # One copy of all, since the blocks refer to the config.
+    config, layouts = copy.deepcopy((config, [(b.layout, b.steps) for b in blocks.values()]))
+    for layout, steps in layouts:
+        layout.note(steps, layout.units)
+    arguments = {
+        "config": json.loads(config.to_json_string(use_diff=False)),
+        "only": sorted({name.rpartition(".")[0] for name in blocks}),
+        "ignore": sorted({p for b in blocks.values() for p in b.layout.ignore}),
+    }
+    return Recipe(type(model), qualified(type(model)), arguments)
+
+
+def as_factory(factory: Callable[..., nn.Module]) -> Callable[..., nn.Module] | None:
+    """What makes a converted model of a class that has a config; None for any other factory."""
+    kind: Any = getattr(factory, "config_class", None)
+    if kind is None:
+        return None
+
+    def made(config: Any, only: Sequence[str], ignore: Sequence[str]) -> nn.Module:
+        host = factory(kind.from_dict(config))
+        return convert(host, only=only, ignore=ignore, copy=False)
+
+    return made

@@ -1,0 +1,120 @@
+"""A smaller model, of bases that are given or of a size that is."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+from torch import Tensor
+
+import continua as ct
+from continua.measure import Comparison
+from continua.train import half_bases
+
+from ._commands import check_apart, model_of_run, moved
+from ._grid import Method
+from ._model import TrustOptions, check_free, open_model, save_model
+from ._parse import parse_basis, parse_solver
+from ._run import Run
+
+#: options that do not say how a model was made
+APART = ("model", "out", "budget", "samples", "data", "trust", "force")
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class CompressOptions(TrustOptions):
+    """What to compress, and to what."""
+
+    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    """A run folder, or the folder of a model."""
+
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
+    """Where to write the smaller model."""
+
+    basis: str | None = None
+    """The new basis, as in 'PiecewiseConstant(4)'; by default each of the old ones halved."""
+
+    state_basis: str | None = None
+    """The new basis of the batch-norm statistics; by default the same."""
+
+    solver: str | None = None
+    """The new solver, as in 'RK4(steps=4)'; by default the old one."""
+
+    steps: int | None = None
+    """The new number of steps."""
+
+    method: Method = "project"
+    """How the new coefficients are found."""
+
+    budget: float | None = None
+    """The share of the parameters to keep; what to cut is then found on training inputs."""
+
+    samples: int = 512
+    """For a budget, the first so many training inputs; labels are not read."""
+
+    data: Path | None = None
+    """For a budget, the folder with the data, if it is not where the run found it."""
+
+    force: bool = False
+    """Overwrite a model that is there."""
+
+
+def run_compress(options: CompressOptions) -> Comparison:
+    """Write a smaller model."""
+    check_apart(options.model, options.out)
+    check_free(options.out, options.force)
+    if options.budget is not None:
+        return _within_budget(options, options.budget)
+    model, run = open_model(options.model, options.trust)
+    halves: dict[str, dict[str, Any]] = {}
+    if options.basis is None and options.solver is None and options.steps is None:
+        weights, states = half_bases(model)
+        if not any(weights.values()):
+            raise ct.ArgumentError(
+                f"the model of {options.model} has no weights that vary with depth: nothing to "
+                "compress"
+            )
+        halves = {name: {"basis": bases} for name, bases in weights.items()}
+        if options.state_basis is None:
+            for name, bases in states.items():
+                halves[name]["state_basis"] = bases
+    small = ct.compress(
+        model,
+        None if options.basis is None else parse_basis(options.basis),
+        steps=options.steps,
+        solver=None if options.solver is None else parse_solver(options.solver),
+        state_basis=None if options.state_basis is None else parse_basis(options.state_basis),
+        method=options.method,
+        per_block=halves,
+    )
+    how = {k: v for k, v in dataclasses.asdict(options).items() if k not in APART}
+    save_model(small, options.out, run, options.force, verb="compress", **how)
+    return ct.compare(model, small)
+
+
+def _within_budget(options: CompressOptions, budget: float) -> Comparison:
+    for name in ("basis", "state_basis", "solver", "steps"):
+        if getattr(options, name) is not None:
+            raise ct.ArgumentError(f"--budget chooses the {name}; give one of the two")
+    model, origin = model_of_run(options.model, options.trust)
+    run = moved(origin, options.data)
+    inputs = training_inputs(run, options.samples, BATCH)
+    small = ct.compress(model, budget=budget, method=options.method, calibrate=inputs)
+    how = {key: getattr(options, key) for key in ("budget", "method", "samples")}
+    save_model(small, options.out, run, options.force, verb="compress", **how)
+    return ct.compare(model, small, inputs[0])
+
+
+def training_inputs(run: Run, samples: int, batch_size: int) -> list[Tensor]:
+    """The first inputs of the training part of a run's data, in batches."""
+    for name, value in (("samples", samples), ("batch_size", batch_size)):
+        if value < 1:
+            raise ct.ArgumentError(f"{name} is at least 1, not {value}")
+    _, task = run.load()
+    rows = torch.split(torch.arange(min(samples, task.size("train"))), batch_size)
+    return [task.inputs(task.batch("train", some, None)) for some in rows]

@@ -1,0 +1,258 @@
+"""Runs of like layers in a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor, nn
+
+from continua._errors import ArgumentError, ModuleError
+from continua.block import ODEBlock
+from continua.field import refuse_unsupported
+
+from ._alike import Difference, all_tensors, compare
+from ._counts import counts
+from ._layers import Layout
+from ._stacking import CONSTANT_ONLY, same_constant, varies
+
+#: the lists of layers that are looked into; a class derived from them may do more than hold them
+LISTS = (nn.ModuleList, nn.Sequential)
+#: parts of the names of attributes that count layers
+INDICES = ("idx", "index", "layer_id", "layer_num")
+#: how many layers may recur together
+PERIODS = (1, 2)
+
+
+@dataclass(frozen=True)
+class LayerRun:
+    """Layers that follow one another in a model, and whether they can be one block.
+
+    Attributes:
+        name: of the list that holds them.
+        start: the first of them.
+        stop: the one after the last.
+        kind: their class.
+        parameters: of all of them.
+        period: how many recur together, such as 2 for windows that are shifted every second time.
+        reason: why they are left out; empty for what `convert` takes.
+    """
+
+    name: str
+    start: int
+    stop: int
+    kind: str
+    parameters: int
+    period: int = 1
+    reason: str = ""
+    layout: Layout | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        which = f"{self.start}" if self.stop == self.start + 1 else f"{self.start}-{self.stop - 1}"
+        groups = f" in groups of {self.period}" if self.period > 1 else ""
+        size = f"{self.kind}{groups}, {self.parameters:,} parameters"
+        left_out = f"; left out: {self.reason}" if self.reason else ""
+        return f"{self.name or 'the model'}[{which}]: {size}{left_out}"
+
+
+def stacks(model: nn.Module, *, ignore: str | Sequence[str] = ()) -> list[LayerRun]:
+    """The runs of like layers that `convert` finds in a model, and what it leaves out and why.
+
+    Every `nn.ModuleList` and `nn.Sequential` is looked into. Layers are alike if they differ in
+    the values of weights and state, in an index and in dropout rates alone. Layers that recur in
+    pairs, such as those of a Swin stage, are alike two by two.
+
+    Args:
+        model: any module; it is not changed.
+        ignore: patterns of attributes in which layers may differ.
+
+    Example:
+        >>> layer = nn.TransformerEncoderLayer(8, 2, 16)
+        >>> print(*stacks(nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)))
+        layers[0-5]: TransformerEncoderLayer, 3,600 parameters
+    """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
+    ignored = [ignore] if isinstance(ignore, str) else list(ignore)
+    return list(_Finder(model, ignored).found())
+
+
+class _Finder:
+    """Looks for runs, outermost first."""
+
+    def __init__(self, model: nn.Module, ignore: Sequence[str]):
+        self._model, self._ignore = model, ignore
+        self._uses: Counter[int] = Counter()  # of modules and tensors, by id
+        for module in model.modules():
+            children = module._modules.values()
+            for value in (*children, *module._parameters.values(), *module._buffers.values()):
+                self._uses[id(value)] += 1
+
+    def found(self) -> Iterator[LayerRun]:
+        inside: set[int] = set()
+        for name, module in self._model.named_modules():
+            if id(module) in inside:
+                continue
+            if isinstance(module, ODEBlock):
+                inside |= {id(part) for part in module.modules()}
+            elif type(module) in LISTS:
+                layers = list(module._modules.values())
+                for run in self._runs(name, layers):
+                    if not run.reason:
+                        own = layers[run.start : run.stop]
+                        inside |= {id(part) for one in own if one for part in one.modules()}
+                    yield run
+
+    def _runs(self, name: str, layers: Sequence[nn.Module | None]) -> Iterator[LayerRun]:
+        """What a list of layers holds, in order."""
+        at = 0
+        while at < len(layers):
+            best = (at + 1, 1, "")
+            reasons = []
+            for period in PERIODS:
+                stop, reason = self._extent(layers, at, period)
+                reasons.append(reason)
+                if stop - at > best[0] - at and stop - at >= 2 * period:
+                    best = (stop, period, "")
+            stop, period, reason = best
+            own = [layer for layer in layers[at:stop] if layer is not None]
+            if stop - at < 2:
+                reason = reasons[0]
+            else:
+                reason = self._refused(own)
+            if own and (stop - at > 1 or (reason and self._like_neighbour(layers, at))):
+                yield self._run(name, at, own, period, reason, len(layers))
+            at = stop
+
+    def _run(
+        self, name: str, at: int, own: list[nn.Module], period: int, reason: str, total: int
+    ) -> LayerRun:
+        parameters = {id(p): p.numel() for layer in own for p in layer.parameters()}
+        layout = None
+        if not reason:
+            layout = Layout(at, len(own) // period, period, ignore=self._ignore)
+            self._note_settings(own, layout)
+            layout.counts = counts(self._model, name, total)
+        kind = type(own[0]).__name__
+        size = sum(parameters.values())
+        return LayerRun(name, at, at + len(own), kind, size, period, reason, layout)
+
+    def _like_neighbour(self, layers: Sequence[nn.Module | None], at: int) -> bool:
+        """Whether the next layer or the one before has the same class, so that one may wonder."""
+        near = [layers[i] for i in (at - 1, at + 1) if 0 <= i < len(layers)]
+        layer = layers[at]
+        if layer is None or type(layer) in LISTS or not any(True for _ in layer.parameters()):
+            return False
+        return any(type(other) is type(layer) for other in near)
+
+    def _extent(
+        self, layers: Sequence[nn.Module | None], start: int, period: int
+    ) -> tuple[int, str]:
+        """Where a run that begins here ends, and why it does not go on."""
+        stop, reason = start, ""
+        while stop + period < len(layers):
+            one, other = layers[stop], layers[stop + period]
+            both = f"layers {stop} and {stop + period}"
+            reason = self._unlike(both, one, other, period)
+            if reason:
+                break
+            stop += 1
+        if stop == start:
+            return start + 1, reason
+        whole = (stop - start) // period * period + period
+        return start + whole, reason
+
+    def _unlike(self, both: str, one: Any, other: Any, step: int) -> str:
+        """Why two layers are not alike; empty if they are."""
+        if one is None or other is None or type(one) is not type(other):
+            return f"{both} differ in kind"
+        try:
+            differences = compare(both, one, other, self._ignore)
+        except ModuleError as error:
+            return str(error)
+        for difference in differences:
+            if not (_is_index(difference, step) or _is_rate(difference)):
+                return difference.sentence(both)
+        theirs = all_tensors(other)
+        for key, value in all_tensors(one).items():
+            if not _is_function(one, key, value) and not same_constant(
+                one, key, value, theirs[key]
+            ):
+                return f"{both} differ in {key!r}, {CONSTANT_ONLY}"
+        return ""
+
+    def _refused(self, layers: list[nn.Module]) -> str:
+        """Why like layers are no block; empty if they are one."""
+        first = layers[0]
+        kind = type(first).__name__
+        if not any(True for _ in first.children()):
+            return f"{kind} is a single module and no residual layer; convert([...]) takes a list"
+        if not any(varies(p) for p in first.parameters()):
+            return f"{kind} has no weights that can vary with depth"
+        own: Counter[int] = Counter(id(layer) for layer in layers)
+        for layer in layers:
+            if any(isinstance(part, ODEBlock) for part in layer.modules()):
+                return f"{kind} contains an ODEBlock already"
+            try:
+                refuse_unsupported(layer)
+            except ModuleError as error:
+                return str(error)
+        inner: Counter[int] = Counter()
+        for part in {id(part): part for layer in layers for part in layer.modules()}.values():
+            for value in (*part._parameters.values(), *part._buffers.values()):
+                inner[id(value)] += value is not None
+        for i, layer in enumerate(layers):
+            if self._uses[id(layer)] > own[id(layer)]:
+                return f"{kind} {i} is used in another place of the model too"
+            for name, value in all_tensors(layer).items():
+                if self._uses[id(value)] > inner[id(value)]:
+                    return f"{name!r} of {kind} {i} is shared with another part of the model"
+        return ""
+
+    def _note_settings(self, layers: list[nn.Module], layout: Layout) -> None:
+        """Keep what differs from unit to unit."""
+        period = layout.period
+        for member in range(period):
+            own = layers[member::period]
+            prefix = f"{member}." if period > 1 else ""
+            paths = {
+                d.path: d
+                for one, other in pairwise(own)
+                for d in compare("layers", one, other, self._ignore)
+            }
+            for path, difference in paths.items():
+                if _is_index(difference, period):
+                    layout.indices[prefix + path] = _attribute(own[0], path)
+                else:
+                    layout.rates[prefix + path] = [_attribute(layer, path) for layer in own]
+
+
+def _attribute(layer: nn.Module, path: str) -> Any:
+    part, _, name = path.rpartition(".")
+    return getattr(layer.get_submodule(part), name)
+
+
+def _is_index(difference: Difference, step: int) -> bool:
+    """Whether an attribute counts layers."""
+    path, one, other = difference
+    name = path.rpartition(".")[2].lower()
+    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in (one, other))
+    return whole and other - one == step and any(word in name for word in INDICES)
+
+
+def _is_rate(difference: Difference) -> bool:
+    """Whether an attribute is a rate of dropout."""
+    path, one, other = difference
+    return "drop" in path.lower() and all(isinstance(v, float) for v in (one, other))
+
+
+def _is_function(layer: nn.Module, name: str, value: Tensor) -> bool:
+    """Whether a tensor of a layer becomes a function of depth."""
+    if isinstance(value, nn.Parameter):
+        return varies(value)
+    path, _, key = name.rpartition(".")
+    saved = key not in layer.get_submodule(path)._non_persistent_buffers_set
+    return value.is_floating_point() and saved and (value.is_meta or bool(value.isfinite().all()))

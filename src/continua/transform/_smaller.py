@@ -1,0 +1,126 @@
+"""What a block can be cut to: fewer functions, fewer evaluations."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from continua._errors import ArgumentError
+from continua.basis import Basis
+from continua.block import ODEBlock
+from continua.solve import RK4, RK38, Euler, Heun, Midpoint, Solver
+
+from ._sizes import contains, resized
+
+#: explicit methods that may stand for each other
+EXPLICIT = (Euler, Midpoint, Heun, RK4, RK38)
+
+
+def smaller_choices(block: ODEBlock, solvers: bool) -> list[dict[str, Any]]:
+    """Choices of `compress` for one block, that which changes nothing first.
+
+    The weights go to members of their family that are contained in their basis. Where they have
+    several bases, all of these are halved again and again instead. State keeps its basis as far as
+    the evaluations can tell its functions apart: with statistics that are read again this costs
+    little and keeps much.
+
+    Args:
+        block: which is not changed.
+        solvers: whether to take fewer evaluations too.
+    """
+    expansion = block.expansion
+    varying = list(dict.fromkeys(b for b in expansion.weights.values() if b.size > 1))
+    found: list[dict[str, Any]] = [{}]
+    for solver in _solvers(block) if solvers else [block.solver]:
+        count = solver.evaluations(block.span)
+        for level in _levels(varying):
+            most = max((new.size for new in level.values()), default=1)
+            same = solver == block.solver
+            if same and all(old == new for old, new in level.items()):
+                continue
+            if not same and count is not None and most > count:
+                continue  # functions that no evaluation can tell apart
+            bases = {
+                name: level[basis]
+                for first, basis in expansion.weights.items()
+                if basis.size > 1
+                for name in expansion.names(first)
+            }
+            state = {
+                name: _readable(basis, count)
+                for first, basis in expansion.state.items()
+                if basis.size > 1
+                for name in expansion.names(first)
+            }
+            found.append({"basis": bases, "state_basis": state, "solver": solver})
+    return found
+
+
+def _levels(bases: list[Basis]) -> list[Mapping[Basis, Basis]]:
+    """The new basis of each old one, from the old ones down."""
+    if len(bases) == 1:
+        return [{bases[0]: member} for member in members(bases[0])]
+    chains = [_halves(basis) for basis in bases]
+    rows = itertools.zip_longest(*chains)
+    last = [chain[-1] for chain in chains]
+    return [
+        dict(zip(bases, (new or end for new, end in zip(row, last, strict=True)), strict=True))
+        for row in rows
+    ] or [{}]
+
+
+def members(basis: Basis) -> list[Basis]:
+    """The members of a basis' family that it contains, itself first, the smallest last.
+
+    Where there are more by halving it again and again, these.
+
+    Example:
+        >>> from continua import Legendre, PiecewiseConstant
+        >>> members(PiecewiseConstant(6))
+        [PiecewiseConstant(6), PiecewiseConstant(3), PiecewiseConstant(2), PiecewiseConstant(1)]
+        >>> members(Legendre(3))
+        [Legendre(3), Legendre(2), Legendre(1)]
+    """
+    found = [basis]
+    for size in range(basis.size - 1, 0, -1):
+        try:
+            member = resized(basis, size)
+        except ArgumentError:  # no such member
+            continue
+        if contains(basis, member):
+            found.append(member)
+    return max(found, _halves(basis), key=len)
+
+
+def _halves(basis: Basis) -> list[Basis]:
+    found = [basis]
+    while (half := found[-1].halved()).size < found[-1].size:
+        found.append(half)
+    return found
+
+
+def _readable(basis: Basis, count: int | None) -> Basis:
+    """The largest member with no more functions than evaluations."""
+    if count is None or basis.size <= count:
+        return basis
+    fitting = [member for member in members(basis) if member.size <= count]
+    return fitting[0] if fitting else members(basis)[-1]
+
+
+def _solvers(block: ODEBlock) -> list[Solver]:
+    """The block's solver, and cheaper ones: half the evaluations again and again."""
+    own, whole = block.solver, block.solver.evaluations(block.span)
+    if own.steps is None or whole is None:
+        raise ArgumentError(
+            f"{own!r} chooses its own steps, and a budget of evaluations or latency needs a fixed "
+            "grid; compress with steps= or another solver first"
+        )
+    found: dict[Solver, None] = {own: None}
+    for i in range(1, own.steps.bit_length()):
+        found[own.with_steps(own.steps >> i)] = None
+    if type(own) in EXPLICIT:
+        for i in range(whole.bit_length()):
+            found[Euler(steps=whole >> i)] = None
+            found[Midpoint(steps=max(whole >> i + 1, 1))] = None
+    return [own, *(s for s in found if (s.evaluations(block.span) or 0) < whole)]

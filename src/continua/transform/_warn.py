@@ -1,0 +1,68 @@
+"""What a smaller model is warned about."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+
+from continua.basis import PiecewiseConstant, sample
+from continua.block import ODEBlock
+from continua.solve import Euler
+
+from ._batches import REFUSALS
+from ._stacking import Increment
+
+
+def warn_unread(name: str, block: ODEBlock) -> None:
+    """Warn of buckets that no evaluation of the field reads."""
+    for basis in dict.fromkeys(block.expansion.bases.values()):
+        if block.plan is None or not isinstance(basis, PiecewiseConstant):
+            continue
+        read = sample(basis, block.plan.points).any(0)
+        if not bool(read.all()):
+            warnings.warn(
+                f"{block.solver!r} reads {int(read.sum())} of the {basis.size} buckets of {basis!r}"
+                f"{_of(name)}, and never the others; give a smaller basis= as well, or more steps",
+                stacklevel=3,
+            )
+
+
+def warn_post_norm(name: str, block: ODEBlock) -> None:
+    """Warn of layers that end in a norm and are run with steps of another length than 1.
+
+    Such a layer replaces its state: z + layer(z) - z. A longer step goes beyond, and the norm does
+    not bring it back.
+    """
+    start, end = block.span
+    euler = isinstance(block.solver, Euler) and block.solver.steps == abs(end - start)
+    if isinstance(block.field, Increment) and not euler and _ends_in_norm(block):
+        warnings.warn(
+            f"the layers{_of(name)} end in a norm, and {block.solver!r} over the span "
+            f"{block.span} takes other steps than those of length 1 that they were made for; "
+            "compress with method='fit', which keeps the length of a step",
+            stacklevel=3,
+        )
+
+
+def _of(name: str) -> str:
+    return f" of block {name!r}" if name else ""
+
+
+@torch.no_grad()
+def _ends_in_norm(block: ODEBlock) -> bool:
+    """Whether the output stays of one size when the input grows, tried out on random numbers."""
+    layer: Any = block.at(block.span[0])
+    layer = layer.layer.eval()
+    norm = next((m for m in layer.modules() if isinstance(m, nn.LayerNorm)), None)
+    if norm is None or norm.weight is None:
+        return False
+    shape, generator = (1, 4, *norm.normalized_shape), torch.Generator().manual_seed(0)
+    z = torch.randn(shape, generator=generator).to(norm.weight)
+    try:
+        one, other = layer(z), layer(1000 * z)
+    except REFUSALS:  # it takes more than a state, or another shape
+        return False
+    return bool(other.norm() < 100 * one.norm())

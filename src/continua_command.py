@@ -1,0 +1,67 @@
+"""The `continua` command: answers `--help` and `--version` itself, without importing torch."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+ABOUT = "Continuous-depth networks: weights are functions of depth."
+#: every command and what it does, as its own --help says
+COMMANDS = {
+    "demo": "Train on handwritten digits, compress, and measure both.",
+    "new": "Write a file with a model, data and training of your own, to begin with.",
+    "train": "Train a recipe; the same command goes on with a run that stopped.",
+    "evaluate": "Measure the model of a run, or one made from it.",
+    "refine": "Write a model with more basis functions and steps, and the same weights over depth.",
+    "compress": "Write a smaller model: fewer basis functions or steps, without data or "
+    "retraining.",
+    "heal": "Train a compressed model to do what the larger one does, without labels.",
+    "sweep": "Measure a trained model in many sizes: a table, figures, and a sentence for each.",
+    "report": "Write report.html of a sweep, a demonstration or a study again, and open it.",
+    "export": "Write the model of a run by itself, to be loaded elsewhere.",
+    "reproduce": "Run the experiment behind a table or figure, and write a report.",
+    "data": "List the data there is, what it costs and where it lies; or get some.",
+    "gradcheck": "Check every gradient method on the blocks of a saved model.",
+    "memory": "Measure the memory of a training step of a saved model, for every gradient method.",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given in (["--help"], ["-h"]):
+        print(usage(shutil.get_terminal_size().columns))
+    elif given in (["--version"], ["-V"]):
+        print(f"continua {version()}")
+    else:
+        from continua.cli import main as run
+
+        run(given)
+
+
+def usage(columns: int) -> str:
+    """What there is, in lines of at most so many columns where words allow it."""
+    width = min(max(columns, 30), 100)
+    lines = ["usage: continua COMMAND ...", "", *textwrap.wrap(ABOUT, width), "", "commands:"]
+    for name, what in COMMANDS.items():
+        first, later = f"  {name:<10} ", " " * 13
+        lines += textwrap.wrap(
+            what, width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False
+        )
+    more = "Each command has its own --help. `continua --version` tells the version."
+    return "\n".join([*lines, "", *textwrap.wrap(more, width)])
+
+
+def version() -> str:
+    """The version of the installed package, which is not imported."""
+    package = find_spec("continua")
+    assert package is not None
+    assert package.origin is not None
+    found = re.search(r'^__version__ = "(.*)"', Path(package.origin).read_text("utf-8"), re.M)
+    assert found is not None
+    return found[1]

@@ -1,0 +1,255 @@
+"""`convert` on a model, with layers of torch: what is found, what is left out, what is kept."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import continua as ct
+from transform.stacks import Unit
+
+
+class Block(nn.Module):
+    """A residual layer with an index and a dropout rate, that returns two things."""
+
+    def __init__(self, index: int = 0, rate: float = 0.0, width: int = 4):
+        super().__init__()
+        self.layer_idx = index
+        self.norm, self.linear = nn.LayerNorm(width), nn.Linear(width, width)
+        self.dropout = nn.Dropout(rate)
+
+    def forward(self, x, scale=1.0, seen=None):
+        if seen is not None:
+            seen.append(self.layer_idx)
+        return x + scale * self.dropout(self.linear(self.norm(x))), self.layer_idx
+
+
+class Net(nn.Module):
+    """Calls its layers one by one."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x, **kwargs):
+        for layer in self.layers:
+            x, _ = layer(x, **kwargs)
+        return self.head(x)
+
+
+def net(count: int = 4) -> Net:
+    torch.manual_seed(0)
+    return Net([Block(i, 0.1 * i) for i in range(count)]).eval()
+
+
+X = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
+
+
+def test_indices_and_rates_go_to_their_own_layer():
+    model = net()
+    made = ct.convert(model)
+    assert torch.equal(made(X, scale=0.5), model(X, scale=0.5))
+    assert [layer.dropout.p for layer in made.layers] == [0.0, 0.1, 0.2, 0.30000000000000004]
+    seen: list[int] = []
+    made(X, seen=seen)
+    assert seen == [0, 1, 2, 3]
+    small = ct.compress(made, ct.PiecewiseConstant(2), steps=2)
+    seen.clear()
+    small(X, seen=seen)
+    assert seen == [0, 1]
+    assert len(small.layers) == 2
+    assert [layer.dropout.p for layer in ct.revert(small).layers] == [0.1, 0.30000000000000004]
+    assert all(type(layer) is Block for layer in ct.revert(small).layers)
+    smooth = ct.compress(made, ct.Chebyshev(2))
+    torch.testing.assert_close(ct.revert(smooth)(X), smooth(X))
+
+
+def test_stacks_say_what_is_found_and_why_something_is_not():
+    torch.manual_seed(0)
+    wide = Block(width=4)
+    wide.linear = nn.Linear(4, 4, bias=False)
+    model = Net([wide, *(Block(i) for i in range(1, 4))])
+    model.norms = nn.ModuleList([nn.LayerNorm(4), nn.LayerNorm(4)])
+    first, run, norms = ct.stacks(model)
+    assert str(run) == "layers[1-3]: Block, 84 parameters"
+    assert (run.start, run.stop, run.reason) == (1, 4, "")
+    assert "layers 0 and 1" in first.reason
+    assert "bias" in first.reason
+    assert "LayerNorm is a single module" in norms.reason
+    made = ct.convert(model)
+    assert torch.equal(made(X), model(X))
+    assert len(ct.revert(ct.compress(made, ct.PiecewiseConstant(1), steps=1)).layers) == 2
+
+
+def test_only_some_lists():
+    model = nn.ModuleDict({"a": net(), "b": net()})
+    made = ct.convert(nn.Sequential(model["a"], nn.Identity(), model["b"]), only="2.*")
+    blocks = [name for name, part in made.named_modules() if isinstance(part, ct.ODEBlock)]
+    assert blocks == ["2.layers.block0"]
+    with pytest.raises(ct.ModuleError, match=r"only=\['c'\] names none.*layers"):
+        ct.convert(net(), only="c")
+
+
+def test_the_model_itself_is_changed_without_a_copy():
+    model = net()
+    expected, weight = model(X), model.layers[2].linear.weight
+    made = ct.convert(model, copy=False)
+    assert made is model
+    assert torch.equal(made(X), expected)
+    stack = made.layers.block0.field.layer.linear.weight
+    assert weight.data_ptr() == stack[2].data_ptr()  # moved
+
+
+def test_the_statistics_of_norms_are_updated_as_those_of_layers():
+    torch.manual_seed(0)
+    layers = [Unit(adds=True) for _ in range(3)]
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Sequential(*layers), nn.Flatten()).double()
+    made = ct.convert(model)
+    x = torch.randn(2, 3, 4, 4, dtype=torch.float64)
+    for _ in range(3):
+        torch.testing.assert_close(made.train()(x), model.train()(x))
+    plain = ct.revert(made)
+    for key, value in model.state_dict().items():
+        torch.testing.assert_close(plain.state_dict()[key], value)
+    torch.testing.assert_close(plain.eval()(x), model.eval()(x))
+    # Two steps that share a bucket, as a solve of the block updates it.
+    shared = ct.compress(made, ct.PiecewiseConstant(1)).train()
+    block = copy.deepcopy(shared[1].block0)
+    shared(x)
+    block(shared[0](x))
+    for name, value in block.field.named_buffers():
+        torch.testing.assert_close(shared[1].block0.field.get_buffer(name), value)
+
+
+def test_weights_are_read_anew_when_they_change():
+    model = net()
+    made = ct.convert(model)
+    with torch.no_grad():
+        made(X)
+        for parameter in made.parameters():
+            parameter.mul_(2)
+        for parameter in model.parameters():
+            parameter.mul_(2)
+        assert torch.equal(made(X), model(X))
+        made.load_state_dict(ct.convert(net()).state_dict(), assign=True)
+        assert torch.equal(made(X), net()(X))
+        assert torch.equal(made.double()(X.double()), net().double()(X.double()))
+
+
+def test_evaluations_are_counted_and_the_block_agrees():
+    made = ct.compress(ct.convert(net()), ct.PiecewiseConstant(2), steps=2)
+    with ct.count_evaluations(made) as count:
+        made(X)
+    assert (count.forward, count.solves) == (2, 1)
+    state = X
+    for layer in made.layers:
+        state, _ = layer(state)
+    torch.testing.assert_close(made.layers.block0(X), state)
+    assert torch.equal(ct.unroll(made)(X), made(X))
+
+
+# -- what does not work, or needs care
+
+
+def quantized() -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.ao.quantization.quantize_dynamic(net(), {nn.Linear})
+
+
+def hooked() -> nn.Module:
+    model = net(2)
+    model.layers[1].register_forward_hook(lambda module, given, out: None)
+    return model
+
+
+def shared() -> nn.Module:
+    model = net(2)
+    model.layers[0].linear.weight = model.first = nn.Parameter(torch.zeros(4, 4))
+    return model
+
+
+REFUSED = {
+    "no two like layers": (lambda: nn.Sequential(nn.Linear(4, 4), nn.Tanh()), "no two like layers"),
+    "one layer": (lambda: net(1), "no two like layers"),
+    "quantised": (quantized, r"layers 0 and 1 differ in 'linear\."),
+    "other hooks": (hooked, "layers 0 and 1 differ in '_forward_hooks'"),
+    "shared": (shared, "'linear.weight' of Block 0 is shared with another part"),
+    "converted": (lambda: ct.convert(net()), "has blocks already"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_converted_is_named_and_stays_as_it_is(name):
+    make, sentence = REFUSED[name]
+    model = make()
+    before = {key: id(value) for key, value in model.named_parameters()}
+    with pytest.raises(ct.ModuleError, match=sentence):
+        ct.convert(model, copy=False)
+    assert {key: id(value) for key, value in model.named_parameters()} == before
+
+
+def test_like_hooks_stay():
+    model = net()
+
+    def double(module, given, out):
+        return 2 * out
+
+    for layer in model.layers:
+        layer.linear.register_forward_hook(double)
+    made = ct.convert(model)
+    assert torch.equal(made(X), model(X))
+    assert torch.equal(ct.revert(made)(X), model(X))
+
+
+def test_frozen_layers_stay_frozen():
+    model = net()
+    model.layers.requires_grad_(False)
+    made = ct.convert(model)
+    assert torch.equal(made(X), model(X))
+    assert not any(p.requires_grad for p in made.layers.parameters())
+    assert not any(p.requires_grad for p in ct.revert(made).layers.parameters())
+    model.layers[2:].requires_grad_(True)
+    assert [(run.start, run.stop) for run in ct.stacks(model)] == [(0, 2), (2, 4)]
+
+
+def test_tied_layers_stay_one():
+    layer = Block()
+    model = Net([layer] * 3).eval()
+    made = ct.convert(model)
+    assert torch.equal(made(X), model(X))
+    assert made.layers.block0.field.layer.linear.weight.shape == (1, 4, 4)
+    plain = ct.revert(made)
+    assert plain.layers[0].linear.weight is plain.layers[2].linear.weight
+
+
+def test_on_the_meta_device():
+    with torch.device("meta"):
+        made = ct.convert(Net([Block(i) for i in range(3)]))
+        assert made(torch.empty(2, 4)).shape == (2, 2)
+    assert made.layers.block0.field.layer.linear.weight.is_meta
+
+
+def test_layers_that_change_the_shape_cannot_be_fewer():
+    class Halves(Block):
+        def forward(self, x):
+            return x[::2] + self.linear(x[::2]), None
+
+    model = Net([Halves() for _ in range(2)])
+    made = ct.convert(model)
+    x = torch.randn(8, 4)
+    assert torch.equal(made(x), model(x))
+    with pytest.raises(ct.ShapeError, match=r"Halves maps \[8, 4\] to \[4, 4\]"):
+        ct.compress(made, ct.PiecewiseConstant(1), steps=1)(x)
+
+
+def test_arguments_of_a_list_are_not_for_models():
+    with pytest.raises(ct.ArgumentError, match="for a list of layers"):
+        ct.convert(net(), skip="outside")
+    with pytest.raises(ct.ArgumentError, match="no layers that"):
+        ct.revert(net())
+    with pytest.raises(ct.ArgumentError, match="not int"):
+        ct.stacks(3)
