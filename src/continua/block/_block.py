@@ -169,6 +169,7 @@ class ODEBlock(nn.Module):
         x: Any,
         *args: Any,
         save_at: SaveAt = None,
+        dense: bool = False,
         span: Ends | None = None,
         running_cost: RunningCost | None = None,
         control: Any = None,
@@ -182,7 +183,9 @@ class ODEBlock(nn.Module):
             x: the state at the start of the span.
             args: further arguments, handed to the field at every evaluation.
             save_at: the depths to return, along the span; `"steps"` for the start and the end
-                of every step of a fixed grid, None for the end alone.
+                of every step of a fixed grid, None for the end alone. A tensor `[B, T]` has a
+                row for each sample. Depths that require a gradient get one.
+            dense: True returns a solution that can be called at any depth of the span.
             span: another span than the block's, backward for instance; the weights remain the
                 functions of depth that they are. End points that require a gradient get one.
             running_cost: l(s, z) or l(s, z, x), one number per sample, a function or a module
@@ -204,7 +207,7 @@ class ODEBlock(nn.Module):
         used = self.solver if solver is None else checked_solver(solver)
         dynamics = self._dynamics(x, args, kwargs, control, ends, running_cost, used)
         problem = dynamics.call.problem
-        out = solve(dynamics, problem, ends, used, self.gradient, save_at, raise_on_failure)
+        out = solve(dynamics, problem, ends, used, self.gradient, save_at, raise_on_failure, dense)
         self.record(out.stats)
         return out
 

@@ -16,6 +16,7 @@ from continua._values import value
 from continua.solve import (
     Dynamics,
     Evaluate,
+    EveryStep,
     Pair,
     Reading,
     Rerun,
@@ -97,8 +98,14 @@ class _AdjointJob(Job):
         # What the quadrature may be off by: less than the solve itself.
         self.error = 0.01 * solver.rtol if isinstance(solver, Pair) and solver.adaptive else 1e-7
         z: State = tuple(self.stored) if self.gradient.state == "backsolve" else ()
-        a, s = final, self.span[1]
-        events: list[tuple[float, State | None]] = [*zip(self.save_at, saved, strict=True)]
+        a, s, where, every = final, self.span[1], self.save_at, isinstance(self.save_at, EveryStep)
+        if isinstance(where, EveryStep):
+            where, s = where.depths(self.trajectory.ends), self.trajectory.ends[-1]
+        events: list[tuple[float, State | None]] = [
+            (depth, g)
+            for depth, g in zip(where, saved, strict=True)
+            if not every or any(x.any() for x in g)  # most states of a dense solve have none
+        ]
         if solver.steps is not None:  # equal steps would straddle what they do not know of
             low, high = sorted(self.span)
             events += [(b, None) for b in self.dynamics.breakpoints if low < b < high]

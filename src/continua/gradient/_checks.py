@@ -49,8 +49,9 @@ def checked_depths(save_at: SaveAt, span: Span, solver: Solver) -> list[float]:
                 f"not {save_at!r} for {solver!r}"
             )
         return [start + (end - start) * n / steps for n in range(steps)] + [end]
+    given = save_at.detach() if isinstance(save_at, Tensor) else save_at
     try:
-        depths = [float(s) for s in save_at]
+        depths = [float(s) for s in given]
     except (TypeError, ValueError):
         raise ArgumentError(f"save_at is a list of depths, not {save_at!r}") from None
     slack = 1e-6 * abs(end - start)  # an end point in single precision is still the end point

@@ -18,6 +18,7 @@ from continua._values import Value, value
 from continua.solve import (
     Dynamics,
     Rerun,
+    Saves,
     Solver,
     Span,
     Stage,
@@ -44,7 +45,7 @@ class Job(ABC):
     solver: Any
     dynamics: Dynamics
     span: Span
-    save_at: Sequence[float]
+    save_at: Saves
     leaves: int  # of the state
     stored: list[Tensor] = field(default_factory=list)  # for the backward pass; autograd keeps it
     trajectory: Trajectory = field(init=False)  # what the forward pass found, without its tensors
@@ -103,7 +104,7 @@ class Gradient(Value, ABC):
     job: ClassVar[type[Job] | None] = None
 
     def solve(
-        self, solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Sequence[float]
+        self, solver: Solver, dynamics: Dynamics, z: State, span: Span, save_at: Saves
     ) -> Trajectory:
         """Solve so that the result can be differentiated in this way."""
         if self.job is not None and torch.is_grad_enabled():

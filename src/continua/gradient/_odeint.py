@@ -12,6 +12,8 @@ from continua._errors import ArgumentError, SolveError
 from continua.solve import (
     Dopri5,
     Dynamics,
+    EveryStep,
+    Saves,
     Solution,
     Solver,
     Stage,
@@ -22,6 +24,7 @@ from continua.solve import (
 )  # fmt: skip
 
 from ._checks import SaveAt, check_values, checked_depths, checked_solver, checked_span, explain
+from ._dense import Event, dense_solution, depths_tensor
 from ._gradient import Backprop, Gradient, checked_gradient
 from ._problem import CallableDynamics, Problem, RunningCost, refuse_state
 
@@ -38,6 +41,8 @@ def odeint(
     params: Iterable[Tensor] | None = None,
     args: tuple[Any, ...] = (),
     save_at: SaveAt = None,
+    dense: bool = False,
+    event: Callable[[Tensor, Any], Tensor] | None = None,
     running_cost: RunningCost | None = None,
     raise_on_failure: bool = True,
 ) -> Solution:
@@ -59,7 +64,11 @@ def odeint(
         params: tensors that f or the running cost depend on, besides those that are found.
         args: further arguments of f. Tensors among them get gradients.
         save_at: the depths to return, along the span; `"steps"` for the start and the end of
-            every step of a fixed grid, None for the end alone.
+            every step of a fixed grid, None for the end alone. A tensor `[B, T]` has a row of
+            depths, in any order, for each sample. Depths that require a gradient get one.
+        dense: True returns a solution that can be called at any depth of the span.
+        event: g(s, z), one number or one per sample. The solve ends where g first changes its
+            sign, at `Solution.event_at`; both are differentiable.
         running_cost: l(s, z), one number per sample; `Solution.cost` is its integral.
         raise_on_failure: False returns the status of a solve that stopped instead.
 
@@ -78,7 +87,7 @@ def odeint(
     if method.job is not None:
         refuse_state(f)
     dynamics = CallableDynamics(f, problem, tuple(args), params, z)
-    return solve(dynamics, problem, span, solver, method, save_at, raise_on_failure)
+    return solve(dynamics, problem, span, solver, method, save_at, raise_on_failure, dense, event)
 
 
 def solve(
@@ -89,12 +98,31 @@ def solve(
     gradient: Gradient,
     save_at: SaveAt,
     raise_on_failure: bool,
+    dense: bool = False,
+    event: Callable[[Tensor, Any], Tensor] | None = None,
 ) -> Solution:
     """Follow dynamics: what `odeint` does for a function."""
     used = checked_solver(Dopri5() if solver is None else solver)
+
+    def follow(where: Saves) -> Trajectory:
+        return followed(dynamics, problem, span, used, gradient, where, raise_on_failure)
+
+    if event is not None:
+        if save_at is not None:
+            raise ArgumentError(
+                "an event ends the solve at a depth not known before: leave save_at out, and "
+                "call the solution at the depths you want"
+            )
+        found = Event(event, problem, used)
+        every = EveryStep.of(used.degree, found.stop)
+        return found.solution(follow(every), every)
+    if isinstance(save_at, Tensor) and (save_at.dim() != 1 or save_at.requires_grad):
+        dense = True  # read from the interpolant
+    if dense:
+        depths, every = depths_tensor(save_at, problem, used), EveryStep.of(used.degree)
+        return dense_solution(follow(every), every, depths, problem)
     where = checked_depths(save_at, problem.span, used)
-    trajectory = followed(dynamics, problem, span, used, gradient, where, raise_on_failure)
-    return _solution(trajectory, where, problem)
+    return _solution(follow(where), where, problem)
 
 
 def followed(
@@ -103,7 +131,7 @@ def followed(
     span: Ends,
     solver: Solver,
     gradient: Gradient,
-    where: Sequence[float] = (),
+    where: Saves = (),
     raise_on_failure: bool = True,
 ) -> Trajectory:
     """The same without a `Solution`, which takes time to put together."""

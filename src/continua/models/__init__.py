@@ -14,6 +14,7 @@ from ._depth import AdaptiveDepth
 from ._flow import ContinuousFlow
 from ._image import ImageOptions, continuous_net, continuous_net_mnist, continuous_net_small
 from ._jumps import Jumps
+from ._latent import LatentODE
 from ._maps import attention_maps
 from ._quality import psnr, ssim
 from ._residual_flow import residual_flow
@@ -35,6 +36,7 @@ __all__ = [
     "GaussianLSTM",
     "ImageOptions",
     "Jumps",
+    "LatentODE",
     "Norm",
     "Residual",
     "SelfAttention",
@@ -81,4 +83,4 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     )
 }
 
-allow("continua.models", MODELS)
+allow("continua.models", MODELS | {"LatentODE": LatentODE})

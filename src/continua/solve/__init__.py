@@ -15,10 +15,11 @@ from ._dynamics import (
     in_parts,
     linear,
 )
+from ._interpolant import EveryStep, Interpolant, check_depths
 from ._pair import Bosh3, Dopri5, Dopri8, Pair, Tsit5
 from ._reversible import AsynchronousLeapfrog, ReversibleHeun, ReversibleSolver
 from ._runge_kutta import RK4, RK38, Euler, Heun, Midpoint, RungeKutta
-from ._solver import Failure, Solution, Solver, Stats, Status, Trajectory
+from ._solver import Failure, Saves, Solution, Solver, Stats, Status, Trajectory
 from ._step import Scaled, Step, sides, stages_between, step
 from ._tableau import Tableau
 
@@ -31,7 +32,8 @@ __all__ = [
     "Dynamics", "Reading", "Rerun", "Evaluate", "Stage", "Side", "Span", "State",
     "PART", "in_parts",
     # what they give back
-    "Solution", "Trajectory", "Stats", "Status", "Failure",
+    "Solution", "Trajectory", "Stats", "Status", "Failure", "EveryStep", "Interpolant", "Saves",
+    "check_depths",
     # one step
     "Step", "Scaled", "linear", "sides", "stages_between", "step",
 ]  # fmt: skip

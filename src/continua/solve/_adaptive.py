@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ._dynamics import Depths, Dynamics, Side, Span, Stage, State, linear
-from ._solver import Failure, Stats, Status, Trajectory
+from ._dynamics import Dynamics, Side, Span, Stage, State, linear
+from ._interpolant import EveryStep
+from ._solver import Failure, Saves, Stats, Status, Trajectory, at_start
 from ._step import Scaled, Step, sides, stages_between, step
 
 if TYPE_CHECKING:
@@ -20,13 +21,16 @@ class Adaptive:
     """The step control of one solve: which steps a pair of methods takes."""
 
     def __init__(
-        self, pair: Pair, dynamics: Dynamics, z: State, span: Span, save_at: Depths, observe: Any
+        self, pair: Pair, dynamics: Dynamics, z: State, span: Span, save_at: Saves, observe: Any
     ):
         self.pair, self.dynamics, self.observe = pair, dynamics, observe
         self.z, self.s, self.end = z, float(span[0]), float(span[1])
         self.direction = 1.0 if span[1] > span[0] else -1.0
-        self.save_at = [s for s in save_at if s != self.s]
-        self.saved = [z] * (len(save_at) - len(self.save_at))
+        self.every = save_at if isinstance(save_at, EveryStep) else None
+        depths = () if isinstance(save_at, EveryStep) else save_at
+        self.save_at = [s for s in depths if s != self.s]
+        self.saved = at_start(z, save_at, len(self.save_at))
+        self.ends, self.stopped = [self.s], False
         self.stats = Stats()
         low, high = sorted(span)
         inner = sorted({b for b in dynamics.breakpoints if low < b < high})
@@ -40,9 +44,9 @@ class Adaptive:
 
     def run(self) -> Trajectory:
         for target in self.targets:
-            if (failed := self._reach(target)) is not None:
+            if not self.stopped and (failed := self._reach(target)) is not None:
                 return failed
-        return Trajectory(self.z, self.saved, self.stats)
+        return Trajectory(self.z, self.saved, self.stats, ends=self.ends)
 
     def _reach(self, target: float) -> Trajectory | None:
         """Step to the next breakpoint or to the end, starting afresh."""
@@ -51,7 +55,7 @@ class Adaptive:
             return self._failure(Status.NON_FINITE, k, 0.0)
         if self.h == 0.0:
             self.h = self.pair.first_step or self._first_step(k, target)
-        while self.s != target:
+        while self.s != target and not self.stopped:
             if self.stats.steps + self.stats.rejected >= self.pair.max_steps:
                 return self._failure(Status.MAX_STEPS, k, self.h)
             left = abs(target - self.s)
@@ -118,11 +122,14 @@ class Adaptive:
         return evaluate(z)
 
     def _save(self, ks: list[State], new: State, end: float) -> None:
-        fractions = []
+        fractions = list(self.every.fractions) if self.every else []
         while self.save_at and (end - self.save_at[0]) * self.direction >= 0:
             fractions.append((self.save_at.pop(0) - self.s) / (end - self.s))
         made = Step(self.pair.tableau, self.s, end, self.z, new, ks, fractions)
-        self.saved += made.saved(self.dynamics, self.stats)
+        states = made.saved(self.dynamics, self.stats)
+        self.saved += states
+        self.ends.append(end)
+        self.stopped = self.every is not None and self.every.stops(self.s, end, states)
         if self.observe is not None:
             self.observe(made)
 
@@ -196,7 +203,7 @@ class Adaptive:
                 sample = int(size.argmax())
             norm = float(slope.abs().square().mean().sqrt()) if slope.numel() else 0.0
         failure = Failure(self.s, sample, norm, abs(h))
-        return Trajectory(self.z, self.saved, self.stats, status, failure)
+        return Trajectory(self.z, self.saved, self.stats, status, failure, self.ends)
 
 
 def _largest(norms: Tensor) -> float:

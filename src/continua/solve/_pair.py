@@ -10,9 +10,9 @@ from continua._errors import ArgumentError
 from continua._values import value
 
 from ._adaptive import Adaptive
-from ._dynamics import Depths, Dynamics, Span, State
+from ._dynamics import Dynamics, Span, State
 from ._runge_kutta import RungeKutta
-from ._solver import Trajectory, checked_steps
+from ._solver import Saves, Trajectory, checked_steps
 from ._tableau import Tableau
 
 
@@ -88,7 +88,7 @@ class Pair(RungeKutta):
         return super().arguments() if self.steps is None else {"steps": self.steps}
 
     def integrate(
-        self, dynamics: Dynamics, z: State, span: Span, save_at: Depths = (), observe: Any = None
+        self, dynamics: Dynamics, z: State, span: Span, save_at: Saves = (), observe: Any = None
     ) -> Trajectory:
         if self.steps is not None:
             return super().integrate(dynamics, z, span, save_at, observe)

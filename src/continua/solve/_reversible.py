@@ -14,8 +14,9 @@ import torch
 from continua._values import value
 
 from ._dynamics import Depths, Dynamics, Evaluate, Span, Stage, State, Weights, linear
+from ._interpolant import EveryStep
 from ._runge_kutta import grid
-from ._solver import Solver, Stats, Trajectory
+from ._solver import Saves, Solver, Stats, Trajectory, at_start
 from ._step import sides
 
 
@@ -33,6 +34,7 @@ class ReversibleSolver(Solver):
     """
 
     steps: int
+    degree: ClassVar[int] = 2
     parts: ClassVar[int]
     place: ClassVar[Fraction]  #: where in a step k is evaluated
 
@@ -77,14 +79,14 @@ class ReversibleSolver(Solver):
         return (self.start_stage(span, 0), *itertools.chain(*self.plan(span, jumps)))
 
     def integrate(
-        self, dynamics: Dynamics, z: State, span: Span, save_at: Depths = (), observe: Any = None
+        self, dynamics: Dynamics, z: State, span: Span, save_at: Saves = (), observe: Any = None
     ) -> Trajectory:
         h = (span[1] - span[0]) / self.steps
         plan = self.plan(span, dynamics.jumps)
         every = dynamics.on_grid(lambda: self.schedule(span, dynamics.jumps))
         dynamics.accept()
         fractions = self.fractions(span, save_at)
-        saved = [z] * (len(save_at) - sum(map(len, fractions)))
+        saved = at_start(z, save_at, sum(map(len, fractions)))
         parts, at = [*[z] * (self.parts - 1), every[0](z)], 1
         for n, stages in enumerate(plan):
             before, parts = parts, self.step(every[at : at + len(stages)], parts, h)
@@ -95,7 +97,8 @@ class ReversibleSolver(Solver):
         if observe is not None:
             observe(parts)
         stats = Stats(len(every), self.steps, step_sizes=[abs(h)] * self.steps)
-        return Trajectory(parts[0], saved, stats)
+        known = grid(span, self.steps) if isinstance(save_at, EveryStep) else ()
+        return Trajectory(parts[0], saved, stats, ends=list(map(float, known)))
 
 
 @value

@@ -14,7 +14,8 @@ from continua._errors import ArgumentError
 from continua._values import value
 
 from ._dynamics import Depths, Dynamics, Span, Stage, State
-from ._solver import Solver, Stats, Trajectory
+from ._interpolant import EveryStep
+from ._solver import Saves, Solver, Stats, Trajectory, at_start
 from ._step import Scaled, Step, stages_between, step
 from ._tableau import Tableau
 
@@ -29,6 +30,10 @@ class RungeKutta(Solver):
     @abstractmethod
     def tableau(self) -> Tableau:
         """The coefficients of the method, a class attribute."""
+
+    @property
+    def degree(self) -> int:
+        return max(map(len, self.tableau.dense))
 
     def schedule(self, span: Span, jumps: Depths) -> tuple[Stage, ...] | None:
         return None if self.steps is None else self.stages(span)
@@ -46,7 +51,7 @@ class RungeKutta(Solver):
         return (_stages if torch.compiler.is_compiling() else _known_stages)(self, self.steps, span)
 
     def integrate(
-        self, dynamics: Dynamics, z: State, span: Span, save_at: Depths = (), observe: Any = None
+        self, dynamics: Dynamics, z: State, span: Span, save_at: Saves = (), observe: Any = None
     ) -> Trajectory:
         evaluate = dynamics.on_grid(lambda: self.stages(span))
         dynamics.accept()
@@ -54,19 +59,26 @@ class RungeKutta(Solver):
         h = (span[1] - span[0]) / self.steps
         scaled, count = Scaled(self.tableau, h), self.tableau.stages
         stats = Stats(self.steps * count, self.steps, step_sizes=[abs(h)] * self.steps)
+        every = save_at if isinstance(save_at, EveryStep) else None
         watched = bool(save_at) or observe is not None
         ends = grid(span, self.steps) if watched else ()
         fractions = self.fractions(span, save_at) if watched else []
-        saved = [z] * (len(save_at) - sum(map(len, fractions)))
+        saved = at_start(z, save_at, sum(map(len, fractions)))
         for n in range(self.steps):
             ks: list[State] = []
             before, z = z, step(scaled, evaluate[n * count : (n + 1) * count], z, ks)
             if watched and (fractions[n] or observe is not None):
                 made = Step(self.tableau, ends[n], ends[n + 1], before, z, ks, fractions[n])
-                saved += made.saved(dynamics, stats)
+                states = made.saved(dynamics, stats)
+                saved += states
                 if observe is not None:
                     observe(made)
-        return Trajectory(z, saved, stats)
+                if every and every.stops(float(ends[n]), float(ends[n + 1]), states):
+                    stats.evaluations -= (self.steps - n - 1) * count
+                    stats.steps, stats.step_sizes = n + 1, stats.step_sizes[: n + 1]
+                    break
+        taken = list(map(float, ends[: stats.steps + 1])) if every else []
+        return Trajectory(z, saved, stats, ends=taken)
 
 
 @value

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError
@@ -14,6 +16,9 @@ from continua._tables import html_table, shape_of
 from continua._values import Value
 
 from ._dynamics import Depths, Dynamics, Span, Stage, State
+from ._interpolant import EveryStep
+
+Saves = Depths | EveryStep
 
 
 class Status(enum.Enum):
@@ -51,13 +56,15 @@ class Solution:
     """A trajectory, where it was asked for, in the structure of the state that was given.
 
     Attributes:
-        s: the depths, `[T]`.
-        z: the states there, `[T, ...]`.
+        s: the depths, `[T]`, or with a row per sample `[B, T]`.
+        z: the states there, `[T, ...]` or `[B, T, ...]`.
         final: the state at the end of the span, whether it was asked for or not.
         cost: the integral of the running cost over the whole span, per sample.
         stats: what it cost.
         status: how it ended.
         failure: where and why, if it failed.
+        event_at: the depth of the event, or of each sample's; NaN without one.
+        dense: the state as a function of depth; call the solution itself.
     """
 
     s: Tensor
@@ -67,12 +74,36 @@ class Solution:
     stats: Stats
     status: Status = Status.SUCCESS
     failure: Failure | None = None
+    event_at: Tensor | None = None
+    dense: Callable[[Tensor], Any] | None = field(default=None, repr=False)
+
+    def __call__(self, s: float | Tensor) -> Any:
+        """The state at any depth of the span, for a solve with `dense=True`.
+
+        Between the ends of a step it is the solver's own polynomial. It is differentiable by the
+        depths too.
+
+        Args:
+            s: one depth, depths `[T]` for states `[T, ...]`, or `[B, T]`, a row per sample, for
+                states `[B, T, ...]`.
+
+        Example:
+            >>> import torch, continua as ct
+            >>> solution = ct.odeint(lambda s, z: -z, torch.ones(1), dense=True)
+            >>> round(solution(0.5).item(), 3)  # exp(-0.5)
+            0.607
+        """
+        if self.dense is None:
+            raise ArgumentError("only a solve with dense=True can be called at other depths")
+        return self.dense(torch.as_tensor(s, dtype=torch.float64))
 
     def rows(self) -> list[tuple[str, str]]:
         """What it holds, in shapes: a name and a value per row."""
         found = [("s", shape_of(self.s)), ("z", shape_of(self.z)), ("final", shape_of(self.final))]
         if self.cost is not None:
             found.append(("cost", shape_of(self.cost)))
+        if self.event_at is not None:
+            found.append(("event_at", shape_of(self.event_at)))
         found.append(("evaluations", str(self.stats.evaluations)))
         steps = f"{self.stats.steps}"
         if self.stats.rejected:
@@ -96,6 +127,7 @@ class Trajectory:
     stats: Stats
     status: Status = Status.SUCCESS
     failure: Failure | None = None
+    ends: list[float] = field(default_factory=list)  # of all steps, if states of `EveryStep`
 
 
 class Solver(Value, ABC):
@@ -135,18 +167,25 @@ class Solver(Value, ABC):
     def schedule(self, span: Span, jumps: Depths) -> tuple[Stage, ...] | None:
         """Every evaluation, in order, of a field with such jumps; None if steps are adaptive."""
 
+    @property
+    @abstractmethod
+    def degree(self) -> int:
+        """Of the polynomial that is the solution within a step."""
+
     @abstractmethod
     def integrate(
-        self, dynamics: Dynamics, z: State, span: Span, save_at: Depths = (), observe: Any = None
+        self, dynamics: Dynamics, z: State, span: Span, save_at: Saves = (), observe: Any = None
     ) -> Trajectory:
         """Follow the field from the state z at one end of the span to the other.
 
         The states at `save_at` are returned as well; `observe` is called with every step.
         """
 
-    def fractions(self, span: Span, save_at: Depths) -> list[list[float]]:
+    def fractions(self, span: Span, save_at: Saves) -> list[list[float]]:
         """For each step of the fixed grid the depths to save within it, as fractions of it."""
         assert self.steps is not None
+        if isinstance(save_at, EveryStep):
+            return [list(save_at.fractions)] * self.steps
         h = (span[1] - span[0]) / self.steps
         out: list[list[float]] = [[] for _ in range(self.steps)]
         n = 0
@@ -157,6 +196,11 @@ class Solver(Value, ABC):
             if position > 0:
                 out[n].append(1.0 if position - n > 1 - 1e-9 else position - n)
         return out
+
+
+def at_start(z: State, save_at: Saves, later: int) -> list[State]:
+    """The saved states that are the start; `later` of them lie within steps."""
+    return [z] * (1 if isinstance(save_at, EveryStep) else len(save_at) - later)
 
 
 def checked_steps(steps: Any, name: str = "steps") -> int:

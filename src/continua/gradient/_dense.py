@@ -1,0 +1,152 @@
+"""Solutions that are functions of depth, and events on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from continua._errors import ArgumentError, ShapeError
+from continua.solve import (
+    EveryStep,
+    Interpolant,
+    RungeKutta,
+    Solution,
+    Solver,
+    State,
+    Status,
+    Trajectory,
+    check_depths,
+)
+
+from ._checks import SaveAt, checked_depths
+from ._problem import Problem, real
+
+#: halvings of a step until an event is where double precision has it
+HALVINGS = 60
+
+
+def depths_tensor(save_at: SaveAt, problem: Problem, solver: Solver) -> Tensor:
+    """The depths to save, `[T]` or with a row per sample `[B, T]`, in the graph they come from."""
+    if not isinstance(save_at, Tensor):
+        return torch.tensor(checked_depths(save_at, problem.span, solver), dtype=torch.float64)
+    if save_at.dim() not in (1, 2):
+        raise ShapeError(f"save_at has shape [T] or [B, T], not {list(save_at.shape)}")
+    check_depths(save_at, problem.span, [leaf.shape for leaf in problem.z])
+    return save_at
+
+
+def dense_solution(
+    trajectory: Trajectory, every: EveryStep, where: Tensor, problem: Problem
+) -> Solution:
+    """The solution with its interpolant, from the states of every step."""
+    ends = trajectory.ends
+    path = Interpolant(ends, every, trajectory.saved)
+    if trajectory.status is not Status.SUCCESS:  # only what was reached
+        direction = 1.0 if problem.span[1] > problem.span[0] else -1.0
+        reached = (ends[-1] - where) * direction >= 0
+        where = where[reached & (len(ends) > 1)] if where.dim() == 1 else where[:, :0]
+    z, final = path(where), trajectory.final
+    return Solution(
+        s=where.detach().to(final[0].device, torch.float64),
+        z=problem.state(z),
+        final=problem.state(final),
+        cost=None if problem.cost is None else final[-1],
+        stats=trajectory.stats,
+        status=trajectory.status,
+        failure=trajectory.failure,
+        dense=(lambda s: problem.state(path(s))) if len(ends) > 1 else None,
+    )
+
+
+class Event:
+    """Where g(s, z) first changes its sign: once, or for each sample of a batch."""
+
+    def __init__(self, g: Callable[[Tensor, Any], Tensor], problem: Problem, solver: Solver):
+        if not callable(g):
+            raise ArgumentError(f"event is a function g(s, z), not {g!r}")
+        if not isinstance(solver, RungeKutta):
+            raise ArgumentError(
+                f"an event needs a Runge-Kutta method such as Dopri5(), not {solver!r}"
+            )
+        self._g, self._problem, self._depth = g, problem, problem.span[0]
+        first = problem.z[0]
+        value = self._value(torch.tensor(self._depth, device=first.device), problem.z)
+        if value.dim() > 0 and value.shape != first.shape[:1]:
+            raise ShapeError(
+                f"an event returns one number, or one per sample, shape {list(first.shape[:1])}, "
+                f"not {list(value.shape)}"
+            )
+        self._sign = value.sign()
+        self._low = torch.full_like(value, torch.nan, dtype=torch.float64)
+        self._high, self._before = self._low.clone(), self._low.clone()
+
+    def _value(self, s: Tensor, z: State) -> Tensor:
+        with torch.set_grad_enabled(s.requires_grad or torch.is_grad_enabled()):
+            value = self._g(s.to(real(z[0].dtype)), self._problem.state(z))
+        if not isinstance(value, Tensor):
+            raise ShapeError(f"an event returns a tensor, not {type(value).__name__}")
+        return value.double()
+
+    def stop(self, s: float, z: State) -> bool:
+        """Look at the next state; whether all have had their event."""
+        with torch.no_grad():
+            now = self._value(torch.tensor(s, device=z[0].device), z).sign()
+        new = (now * self._sign <= 0) & (self._sign != 0) & self._high.isnan()
+        self._low = self._low.masked_fill(new, self._depth)
+        self._high = self._high.masked_fill(new, s)
+        self._before = torch.where(new, self._sign, self._before)
+        # A start at g = 0 is not an event: the first sign is that of the first state off it.
+        self._sign = torch.where(now == 0, self._sign, now)
+        self._depth = s
+        return not bool(self._high.isnan().any())
+
+    def solution(self, trajectory: Trajectory, every: EveryStep) -> Solution:
+        """The solution that ends at the event, and at the end of the span where there is none."""
+        problem = self._problem
+        if len(trajectory.ends) == 1:  # failed at once
+            return dense_solution(trajectory, every, torch.empty(0), problem)
+        path = Interpolant(trajectory.ends, every, trajectory.saved)
+        at = self._located(path)
+        end = torch.where(at.isnan(), path.span[1], at)
+        where = end.unsqueeze(-1)
+        z = path(where)
+        final = tuple(leaf.squeeze(where.dim() - 1) for leaf in z)
+        return Solution(
+            s=where.detach(),
+            z=problem.state(z),
+            final=problem.state(final),
+            cost=None if problem.cost is None else final[-1],
+            stats=trajectory.stats,
+            status=trajectory.status,
+            failure=trajectory.failure,
+            dense=lambda s: problem.state(path(s)),
+            event_at=at,
+        )
+
+    def _located(self, path: Interpolant) -> Tensor:
+        """The depth of each event, NaN without one, differentiable.
+
+        By the implicit function theorem dg + g' ds = 0: s moves by -dg / g' as g moves by dg.
+        """
+        found = ~self._high.isnan()
+        low = torch.where(found, self._low, path.span[1])
+        high = torch.where(found, self._high, path.span[1])
+        with torch.no_grad():
+            for _ in range(HALVINGS):
+                middle = (low + high) / 2
+                earlier = self._along(path, middle).sign() == self._before
+                low, high = torch.where(earlier, middle, low), torch.where(earlier, high, middle)
+        value = self._along(path, high)
+        if value.requires_grad:
+            s = high.clone().requires_grad_()
+            (rate,) = torch.autograd.grad(self._along(path, s).sum(), s)
+            high = high - (value - value.detach()) / torch.where(found, rate, 1.0)
+        return torch.where(found, high, torch.nan)
+
+    def _along(self, path: Interpolant, s: Tensor) -> Tensor:
+        if s.dim() == 0:
+            return self._value(s, path(s))
+        return self._value(s, tuple(leaf.squeeze(1) for leaf in path(s.unsqueeze(1))))
