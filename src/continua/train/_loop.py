@@ -58,8 +58,7 @@ def fit(
     `count_evaluations`). Ctrl-C, or the signal that ends a job, finishes the batch, saves, and
     raises `Interrupted`. A training that is finished is only read.
     On several processes, started with `accelerate launch` or, on the CPU, with `torchrun`, each
-    takes its share of every batch.
-    The state of the caller's random generators is restored.
+    takes its share of every batch. The caller's random generators are restored.
 
     A folder resumes only with the model and the configuration that it started with;
     `evaluate_every`, `patience`, `checkpoint_minutes` and `tensorboard` may change, and `epochs`
@@ -68,17 +67,14 @@ def fit(
     Args:
         make: makes the initial model, by `continua.build` so that it can be saved. The seed is
             set before. Also called to resume, to check that the folder is of this model.
-        task: data, loss and measures; or data that `task_of` makes a task of, such as
-            `{"train": loader, "test": loader}`.
+        task: data, loss and measures; or data alone, as `{"train": loader, "test": loader}`.
         training: the configuration.
         folder: of the run.
         device: auto, cpu, cuda, mps or cuda:1 and so on.
-        channels_last: whether images and kernels are in channels-last memory format, which is
-            faster on some processors.
+        channels_last: whether images and kernels are in channels-last memory format.
         watch: called with the progress; None shows a bar with the time left on a terminal and in
             a notebook. `continua.train.silent` shows nothing.
-        log: wandb, mlflow or tensorboard, or a tracker of accelerate, which gets the measures of
-            every epoch.
+        log: wandb, mlflow, tensorboard or a tracker of accelerate; gets the measures of epochs.
     """
     watching = shown() if watch is None else watch
     with borrowed(), held_alone(Path(folder)):
