@@ -79,8 +79,11 @@ def find_factory(name: str, trust: Sequence[str] = ()) -> Factory:
             f"trust its package with trust=[{shown[:60]!r}], on the command line --trust "
             f"{shown[:60]}"
         )
-    if not re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", name):
-        raise FileError(f"it names the factory {name[:99]!r}, which is not of the form module:name")
+    if not re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", name) or "__" in module_name:
+        raise FileError(
+            f"it names the factory {name[:99]!r}, which is not of the form module:name, with a "
+            "module that is no script"
+        )
     try:
         found: Any = importlib.import_module(module_name)
         for part in path.split("."):

@@ -43,7 +43,20 @@ def as_factory(factory: Callable[..., nn.Module]) -> Callable[..., nn.Module] | 
         return None
 
     def made(config: Any, only: Sequence[str], ignore: Sequence[str]) -> nn.Module:
-        host = factory(kind.from_dict(config))
+        host = factory(kind.from_dict(_without_code(config)))
         return convert(host, only=only, ignore=ignore, copy=False)
 
     return made
+
+
+def _without_code(config: Any) -> Any:
+    """A config without the entries by which `transformers` chooses code to import or download."""
+    if isinstance(config, list):
+        return [_without_code(value) for value in config]
+    if not isinstance(config, dict):
+        return config
+    return {
+        key: _without_code(value)
+        for key, value in config.items()
+        if key not in ("auto_map", "kernel_config") and "_implementation" not in key
+    }

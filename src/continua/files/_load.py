@@ -59,7 +59,7 @@ def load(
         factory: called with the arguments in the file, whatever factory the file names. For a
             converted model of `transformers` this is its class, such as `BertModel`.
         trust: packages of which a file may name the `nn.Module` classes, and the functions that
-            are annotated to return one.
+            are annotated to return one. The file decides which of their modules is imported.
         allow_nan: whether weights may be NaN.
 
     Example:

@@ -123,14 +123,17 @@ def _check_factory(model: nn.Module, factory: Factory, arguments: dict[str, Any]
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The state of the model, a tied tensor under its first name only."""
     tensors: dict[str, Tensor] = {}
-    seen: set[tuple[int, torch.Size]] = set()
-    for name, value in model.state_dict().items():
+    seen: set[int] = set()
+    memory: set[int] = set()
+    for name, value in model.state_dict(keep_vars=True).items():
         if not isinstance(value, Tensor):
             raise ArgumentError(f"the entry {name!r} of the model's state is not a tensor")
-        key = (value.data_ptr(), value.shape)
-        if not value.numel() or key not in seen:
-            tensors[name] = value.detach().cpu().contiguous()
-        seen.add(key)
+        if id(value) not in seen:
+            own = value.detach().cpu().contiguous()
+            # Two tensors that only share memory are two for whoever loads them.
+            tensors[name] = own.clone() if own.data_ptr() in memory else own
+            memory.add(own.data_ptr())
+        seen.add(id(value))
     return tensors
 
 

@@ -73,7 +73,7 @@ class Event:
             )
         self._g, self._problem, self._depth = g, problem, problem.span[0]
         first = problem.z[0]
-        value = self._value(torch.tensor(self._depth, device=first.device), problem.z)
+        value = self._value(self._tensor(self._depth, first), problem.z)
         if value.dim() > 0 and value.shape != first.shape[:1]:
             raise ShapeError(
                 f"an event returns one number, or one per sample, shape {list(first.shape[:1])}, "
@@ -90,10 +90,14 @@ class Event:
             raise ShapeError(f"an event returns a tensor, not {type(value).__name__}")
         return value.double()
 
+    @staticmethod
+    def _tensor(s: float, like: Tensor) -> Tensor:
+        return torch.tensor(s, dtype=real(like.dtype), device=like.device)
+
     def stop(self, s: float, z: State) -> bool:
         """Look at the next state; whether all have had their event."""
         with torch.no_grad():
-            now = self._value(torch.tensor(s, device=z[0].device), z).sign()
+            now = self._value(self._tensor(s, z[0]), z).sign()
         new = (now * self._sign <= 0) & (self._sign != 0) & self._high.isnan()
         self._low = self._low.masked_fill(new, self._depth)
         self._high = self._high.masked_fill(new, s)
@@ -113,7 +117,13 @@ class Event:
         end = torch.where(at.isnan(), path.span[1], at)
         where = end.unsqueeze(-1)
         z = path(where)
-        final = tuple(leaf.squeeze(where.dim() - 1) for leaf in z)
+        none = at.isnan()  # there the end of the span, which may have a gradient
+        final = tuple(
+            torch.where(none.reshape(none.shape + (1,) * (last.dim() - none.dim())), last, leaf)
+            for last, leaf in zip(
+                trajectory.final, (leaf.squeeze(where.dim() - 1) for leaf in z), strict=True
+            )
+        )
         return Solution(
             s=where.detach(),
             z=problem.state(z),

@@ -104,7 +104,10 @@ class LatentODE(nn.Module):
             at: the times to predict, also beyond the span; those of the observations by default.
         """
         z = self.encode(times, x, mask).mean
-        return self.decode(z, times if at is None else at)
+        if at is None:  # what is masked may have any time
+            _, known = self._observed(x, mask)
+            at = self._placed(times, known | (times >= self.block.span[0]).unsqueeze(-1))
+        return self.decode(z, at)
 
     def loss(
         self, times: Tensor, x: Tensor, mask: Tensor | None = None, *, beta: float = 1.0
@@ -120,6 +123,7 @@ class LatentODE(nn.Module):
             beta: the weight of the second term; 1 is the bound.
         """
         x, known = self._observed(x, mask)
+        times = self._placed(times, known)
         q = self.encode(times, x, known)
         expected = self.decode(q.rsample(), times)
         apart = ((x - expected) * known).square().sum((1, 2)) / (2 * self.noise**2)
@@ -131,8 +135,7 @@ class LatentODE(nn.Module):
     def encode(self, times: Tensor, x: Tensor, mask: Tensor | None = None) -> Normal:
         """The distribution of the latent state at the start of the span, given observations."""
         x, known = self._observed(x, mask)
-        times = self._checked(times, len(x)).to(x).expand(x.shape[:2])
-        seen = known.any(2)
+        times, seen = self._placed(times, known).to(x), known.any(2)
         # Observations from the last to the first, then all that is masked.
         key = torch.where(seen, -times, torch.inf)
         order = key.argsort(dim=1, stable=True)
@@ -191,6 +194,11 @@ class LatentODE(nn.Module):
             )
         known = known if known.dim() == 3 else known[:, :, None].expand_as(x)
         return x.masked_fill(~known, 0.0), known
+
+    def _placed(self, times: Tensor, known: Tensor) -> Tensor:
+        """The times `[B, T]`, with the start of the span where nothing is known."""
+        times = self._checked(times, len(known)).expand(known.shape[:2])
+        return torch.where(known.any(2), times, self.block.span[0])
 
     def _checked(self, times: Tensor, batch: int) -> Tensor:
         if times.dim() not in (1, 2) or (times.dim() == 2 and len(times) != batch):

@@ -18,6 +18,7 @@ from ._assignment import assignment
 from ._batches import REFUSALS, Batches, call
 from ._blocks import blocks, refuse_elastic
 from ._final import CONVOLUTIONS, LINEAR
+from ._stack import as_blocks
 from ._symmetry import Group, Units
 
 M = TypeVar("M", bound=nn.Module)
@@ -157,7 +158,7 @@ def _calls(model: nn.Module, x: Any) -> dict[str, Call]:
     handles = [block.register_forward_pre_hook(note, with_kwargs=True) for block in names]
     modes = {module: module.training for module in model.modules()}
     try:
-        with torch.no_grad():
+        with torch.no_grad(), as_blocks(model):
             call(model.eval(), batch)
     finally:
         for handle in handles:

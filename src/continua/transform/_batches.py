@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import RandomSampler
 
-from continua._errors import ArgumentError, ShapeError
+from continua._errors import ArgumentError, ModuleError, ShapeError
 
 #: what a model raises when it is called with something that it does not take
 REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, AttributeError)
@@ -113,6 +113,8 @@ def reached(model: nn.Module, module: nn.Module, batch: Any) -> tuple[tuple[Any,
         pass
     finally:
         handle.remove()
+    if not found:
+        raise ModuleError("the forward of the model does not call one of its blocks")
     return found[0]
 
 

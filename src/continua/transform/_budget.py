@@ -20,6 +20,7 @@ from ._blocks import blocks
 from ._count import size
 from ._recalibrate import reestimate
 from ._smaller import smaller_choices
+from ._stack import as_blocks
 
 M = TypeVar("M", bound=nn.Module)
 Budget = float | Mapping[str, float]
@@ -111,7 +112,7 @@ def smallest_within(
     plans = _combined(_measured(model, smaller, batches, cuts))
     plans = sorted(plans, key=lambda plan: plan.costs)
     best = smaller({}, None)
-    low, high = 0, len(plans) - 1  # the last is the model itself
+    low, high = 0, len(plans)  # where none is good enough, the model itself remains
     while low < high:
         middle = (low + high) // 2
         found = smaller(_chosen(cuts, plans[middle]), batches)
@@ -210,7 +211,8 @@ def _timed(model: nn.Module, batches: Batches) -> dict[str | None, float]:
     for i in range(ROUNDS + 1):
         spent.clear()
         started = clock()
-        call(model, batch)
+        with as_blocks(model):
+            call(model, batch)
         spent[None] = clock() - started - sum(spent.values())
         if i:  # the first warms up
             best = {name: min(best.get(name, math.inf), spent[name]) for name in spent}

@@ -192,12 +192,10 @@ class LayerBlock(ODEBlock):
         assert self.plan is not None
         field, expansion, samplings = self.field, self.expansion, self.plan.samplings
         old = {name: tensor(field, name) for name in expansion.bases}
-        rows = {b: None if s.rows is None else s.rows for b, s in samplings.items()}
-        cpu = {n: t.detach() for n, t in old.items()}
-        rows = {
-            b: r if r is None else r.to(next(iter(cpu.values())).device) for b, r in rows.items()
-        }
-        read = values_at(expansion.bases, cpu, rows, expansion.constraints)
+        stacks = {name: value.detach() for name, value in old.items()}
+        device = next(iter(stacks.values())).device
+        rows = {b: None if s.rows is None else s.rows.to(device) for b, s in samplings.items()}
+        read = values_at(expansion.bases, stacks, rows, expansion.constraints)
         shared: dict[str, Tensor] = {}
         made: list[nn.Module] = []
         for i in range(self.steps):

@@ -12,8 +12,6 @@ from continua._errors import ArgumentError
 from ._blocks import refuse_elastic, set_recipe
 from ._stack import lists
 
-#: what the list of a converted model has of its own
-OURS = ("_modules", "whole")
 M = TypeVar("M", bound=nn.Module)
 
 

@@ -17,6 +17,7 @@ from continua.solve import Euler
 from ._batches import Batches, call, reached
 from ._blocks import blocks, transformed
 from ._final import CONVOLUTIONS, LINEAR
+from ._stack import as_blocks
 
 Weight = Literal["fisher", "activation"]
 #: for each block and tensor how much its entries matter in cells of depth, `[M, ...]`
@@ -159,7 +160,8 @@ def _given(model: nn.Module, block: ODEBlock, batches: Batches) -> dict[str, Ten
     ]
     try:
         for batch in batches:
-            args, kwargs = reached(model, block, batch)
+            with as_blocks(model):
+                args, kwargs = reached(model, block, batch)
             seen.clear()  # the way there may call them too
             block.solve(*args, solver=Euler(steps=count), **kwargs)
             for key, squares in seen.items():  # perhaps several calls per evaluation

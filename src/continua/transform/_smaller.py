@@ -11,6 +11,7 @@ from continua.basis import Basis
 from continua.block import ODEBlock
 from continua.solve import RK4, RK38, Euler, Heun, Midpoint, Solver
 
+from ._layers import LayerBlock
 from ._sizes import contains, resized
 
 #: explicit methods that may stand for each other
@@ -32,10 +33,13 @@ def smaller_choices(block: ODEBlock, solvers: bool) -> list[dict[str, Any]]:
     expansion = block.expansion
     varying = list(dict.fromkeys(b for b in expansion.weights.values() if b.size > 1))
     found: list[dict[str, Any]] = [{}]
-    for solver in _solvers(block) if solvers else [block.solver]:
-        count = solver.evaluations(block.span)
+    layers = isinstance(block, LayerBlock)
+    for solver in _solvers(block) if solvers and not layers else [block.solver]:
         for level in _levels(varying):
             most = max((new.size for new in level.values()), default=1)
+            if layers:  # one for each function, so that they can be plain layers again
+                solver = Euler(steps=most)
+            count = solver.evaluations(block.span)
             same = solver == block.solver
             if same and all(old == new for old, new in level.items()):
                 continue
