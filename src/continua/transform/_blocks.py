@@ -20,7 +20,8 @@ def blocks(model: nn.Module) -> dict[str, ODEBlock]:
     """The ODE blocks of a model by name; a block that is the model itself is named ''."""
     if not (found := blocks_if_any(model)):
         raise ArgumentError(
-            f"{type(model).__name__} contains no ODEBlock; wrap its residual part in one first"
+            f"{type(model).__name__} contains no ODEBlock; wrap its residual part in "
+            "one first, or call continua.convert(model) if it has a stack of like layers"
         )
     return found
 
