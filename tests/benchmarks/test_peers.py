@@ -172,7 +172,8 @@ def test_what_a_reader_sees(tmp_path):
     assert "not run: it has no RK4" in text
     assert "time ~ n^0.98" in text
     written = write_report(bench, tmp_path)
-    assert [path.name for path in written] == ["bench.json", "peers.md", "peers.png"]
+    names = ["bench.json", "peers.md", "peers.png", "report.html"]
+    assert [path.name for path in written] == names
     page = (tmp_path / "peers.md").read_text()
     assert "| fixed-small | loop | **1.02** | 1.00–1.10 | 2 / 1.9 | 8 / 8 |" in page
     assert "| steps | from 8 to 128 | 0.98 | 1.00 |" in page
