@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -163,7 +164,9 @@ def _sized(model: nn.Module, sizes: Sequence[Choice] | None) -> list[tuple[Choic
     unique = [size for i, size in enumerate(wanted) if size not in wanted[:i]]
     if isinstance(model, Elastic):
         return [(size, model.at(size).eval()) for size in unique]
-    return [(size, compress(model, **size_arguments(model, size)).eval()) for size in unique]
+    with warnings.catch_warnings():  # of buckets that few steps never read: all sizes are tried
+        warnings.simplefilter("ignore", UserWarning)
+        return [(size, compress(model, **size_arguments(model, size)).eval()) for size in unique]
 
 
 def _halves(model: nn.Module) -> list[Choice]:
