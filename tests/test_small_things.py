@@ -82,7 +82,7 @@ def test_save_checks_the_factory(tmp_path):
     model = ct.compress(make_pair(4), ct.Constant(), steps=1)
     # Bases and steps come from the file, so that the factory may make another size.
     ct.save(model, tmp_path, factory=make_pair, arguments={"width": 4})
-    assert ct.load(tmp_path)[0].basis == ct.Constant()
+    assert ct.load(tmp_path, factory=make_pair)[0].basis == ct.Constant()
     with pytest.raises(ct.ArgumentError, match=r"has shape \[1, 8, 4\] here and \[1, 8, 3\] there"):
         ct.save(model, tmp_path, factory=make_pair, arguments={"width": 3})
     linear = nn.Linear(3, 4)

@@ -158,5 +158,5 @@ def test_a_folder_without_clips_is_named(tmp_path):
 def test_a_missing_pillow_is_explained(tmp_path, monkeypatch):
     folders(tmp_path)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ct.ContinuaError, match=r"continua\[recipes\]'`, or give the clips as"):
+    with pytest.raises(ct.ContinuaError, match=r"which is not installed"):
         load("frames", folder=tmp_path)

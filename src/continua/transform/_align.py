@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ModuleError
@@ -20,6 +19,9 @@ from ._blocks import blocks, refuse_elastic
 from ._final import CONVOLUTIONS, LINEAR
 from ._stack import as_blocks
 from ._symmetry import Group, Units
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 M = TypeVar("M", bound=nn.Module)
 Tensors = dict[str, Tensor]
