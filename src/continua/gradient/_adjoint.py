@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -187,7 +188,9 @@ class _AdjointJob(Job):
         return points, weights
 
 
-_leggauss = functools.cache(np.polynomial.legendre.leggauss)
+@functools.cache
+def _leggauss(count: int) -> Any:
+    return np.polynomial.legendre.leggauss(count)
 
 
 def _channels_last(z: Tensor) -> bool:
