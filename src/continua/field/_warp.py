@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from continua._errors import ArgumentError
+from continua._errors import ArgumentError, ModuleError
 from continua.basis import (
     Basis,
     BSpline,
@@ -69,7 +69,11 @@ class Warped(GivenWeights):
     ):
         super().__init__()
         chosen = {**basis, "*": basis.get("*", Constant())} if isinstance(basis, Mapping) else basis
-        if isinstance(module, nn.Module) and not any(p.requires_grad for p in module.parameters()):
+        if not isinstance(module, nn.Module):
+            raise ModuleError(
+                f"a field is an nn.Module, not {module!r}; a function has no weights to warp"
+            )
+        if not any(p.requires_grad for p in module.parameters()):
             raise ArgumentError(
                 f"{type(module).__name__} has no trainable parameter that could vary with depth; "
                 "give Warped a module that has one"
