@@ -35,7 +35,7 @@ def main() -> None:
     ratios = []
     for i in range(options.rounds + 20):
         times = []
-        for keeps in (ask, lambda run, samplings: False):
+        for keeps in (ask, lambda run: False):
             FieldRun._may_keep = keeps
             block(x)
             started = time.thread_time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import is_
 from typing import Any, Self
 
 import torch
@@ -15,8 +16,8 @@ from continua.basis import Basis, Point, least_squares, sample
 
 from ._expansion import Expansion
 from ._sampling import Sampling, values_at
-from ._tensors import Registry, slot, tensor
-from ._twin import Twin, Twins
+from ._tensors import slot, tensor
+from ._twin import Kept, Twin, Twins
 from ._weights import StageWeights
 
 
@@ -50,7 +51,6 @@ class FieldRun:
         self._accepted: list[StageWeights] = []
         self._rows: dict[str, Sequence[Tensor]] = {}
         self.twin: Twin | None = None
-        self.placed: StageWeights | None = None  #: whose fixed weights the twin has
 
     def __enter__(self) -> Self:
         if parametrize._cache_enabled and any(
@@ -76,7 +76,7 @@ class FieldRun:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self.twin is not None:
             self._twins.give_back(self.twin)
-        self.twin = self.placed = None
+        self.twin = None
         self._accepted, self._rows = [], {}
 
     def rows(self, name: str, sampling: Sampling) -> Sequence[Tensor]:
@@ -121,87 +121,92 @@ class FieldRun:
         the time of a small residual block (`python benchmarks/kept.py --rounds 1000`, 2026-11-18).
         """
         twin = self.twin
-        if twin is None or not self._may_keep(samplings):
+        if twin is None or not self._may_keep():
             return StageWeights(self, samplings, points, inverses, None)
-        if twin.kept is not None:
-            known, memory, weights = twin.kept
-            if known is samplings and all(
-                t.is_set_to(memory[name]) for name, t in self.coefficients.items()
-            ):
-                for name, (found, picks) in self.state(samplings).items():
-                    torch.index_select(found, 0, picks, out=weights.state[name][1])
-                return weights
+        kept = twin.kept
+        if (
+            kept is not None
+            and kept.samplings is samplings
+            and all(map(is_, self.coefficients.values(), kept.coefficients))
+            and all(map(Tensor.is_set_to, kept.coefficients, kept.memory))
+        ):
+            for name, (found, sampling) in self.state(samplings).items():
+                own = kept.weights.state[name][1]
+                if sampling.whole and len(found) == len(own):
+                    own.copy_(found)  # takes a fraction of the time
+                else:
+                    torch.index_select(found, 0, sampling.picks, out=own)
+            return kept.weights
+        given = [*self.coefficients.values()]
+        if not all(map(_is_plain, given)) or any(
+            samplings[basis].rows is not None for basis in self.expansion.weights.values()
+        ):
+            return StageWeights(self, samplings, points, inverses, None)
         with torch.inference_mode(False), torch.no_grad():
-            # Detached, they keep memory alive, but no parameter.
-            memory = {name: t.detach() for name, t in self.coefficients.items()}
-            self.coefficients = memory
+            self.coefficients = {name: t.detach() for name, t in self.coefficients.items()}
             weights = StageWeights(self, samplings, points, inverses, None)
-        twin.kept = samplings, memory, weights
+        memory = [*self.coefficients.values()]
+        twin.kept = Kept(samplings, given, memory, weights, self._calls(twin, weights, (), {}))
         return weights
 
-    def _may_keep(self, samplings: Mapping[Basis, Sampling]) -> bool:
+    def _may_keep(self) -> bool:
         return (
             not torch.is_grad_enabled()
             and not self.updates
-            and all(samplings[b].rows is None for b in self.expansion.weights.values())
-            and all(map(_is_plain, self.coefficients.values()))
             and torch._C._len_torch_dispatch_stack() == 0
             and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
         )
 
-    def state(self, samplings: Mapping[Basis, Sampling]) -> dict[str, tuple[Tensor, Tensor]]:
+    def state(self, samplings: Mapping[Basis, Sampling]) -> dict[str, tuple[Tensor, Sampling]]:
         """For each piece of state its distinct values, and which of them each evaluation picks."""
         bases, rules = self.expansion.state, self.expansion.constraints
         rows = {basis: samplings[basis].rows for basis in bases.values()}
         found = values_at(bases, self.coefficients, rows, rules)
-        return {name: (value, samplings[bases[name]].picks) for name, value in found.items()}
+        return {name: (value, samplings[bases[name]]) for name, value in found.items()}
 
     def calls(
         self, weights: StageWeights, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> list[Callable[..., Any]]:
         """The field at each evaluation, as a function of its first arguments."""
-        count = len(weights.points)
-        if self.twin is None:
-            return [self._compiled(weights, i, args, kwargs) for i in range(count)]
-        slots = [
-            (*place, values)
-            for name, values in weights.varying.items()
-            for place in self.twin.slots[name]
+        twin = self.twin
+        if twin is None:
+            return [self._compiled(weights, i, args, kwargs) for i in range(len(weights.points))]
+        if twin.kept is not None and twin.kept.weights is weights and not (args or kwargs):
+            return twin.kept.calls
+        return self._calls(twin, weights, args, kwargs)
+
+    def _calls(
+        self, twin: Twin, weights: StageWeights, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[Callable[..., Any]]:
+        """The same on a twin, which they do not hold: it may keep them."""
+        module, placed = twin.module, twin.placed
+        fixed = [(*place, v) for name, v in weights.fixed.items() for place in twin.slots[name]]
+        slots = [(*place, v) for name, v in weights.varying.items() for place in twin.slots[name]]
+        written = [
+            (name, *place)
+            for name in ((*weights.state, *weights.counts) if self.updates else ())
+            for place in twin.slots[name]
         ]
-        if not slots:
-            return [self._call(self.twin, weights, 0, slots, args, kwargs)] * count
-        return [self._call(self.twin, weights, i, slots, args, kwargs) for i in range(count)]
 
-    def _call(
-        self,
-        twin: Twin,
-        weights: StageWeights,
-        i: int,
-        slots: Sequence[tuple[Registry, str, Sequence[Tensor]]],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Callable[..., Any]:
-        module = twin.module
-        written = (*weights.state, *weights.counts) if self.updates else ()
-        plain = not (args or kwargs or written)  # often, and called very often
-
-        def call(*given: Any) -> Any:
-            for registry, key, values in slots:
-                registry[key] = values[i]
-            if self.placed is not weights:
-                twin.put(weights.fixed)
-                self.placed = weights
-            if plain:
-                return module(*given)
-            out = module(*given, *args, **kwargs)
-            for name in written:
-                for registry, key in twin.slots[name]:
+        def at(i: int) -> Callable[..., Any]:
+            def call(*given: Any) -> Any:
+                for registry, key, values in slots:
+                    registry[key] = values[i]
+                if placed[0] is not weights:
+                    for registry, key, value in fixed:
+                        registry[key] = value
+                    placed[0] = weights
+                out = module(*given, *args, **kwargs)
+                for name, registry, key in written:
                     left = registry[key]
                     if left is not weights.varying[name][i] and left is not None:
                         weights.replaced.setdefault(name, {})[i] = left.detach()
-            return out
+                return out
 
-        return call
+            return call
+
+        count = len(weights.points)
+        return [at(i) for i in range(count)] if slots else [at(0)] * count
 
     def _compiled(
         self, weights: StageWeights, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]

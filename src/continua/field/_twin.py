@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from operator import is_
 from types import FunctionType, MethodType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from torch import Tensor, nn
 
@@ -20,6 +21,16 @@ from ._tensors import Registry, held, slot
 from ._weights import StageWeights
 
 
+class Kept(NamedTuple):
+    """What a solve on a grid has read, for the next one."""
+
+    samplings: Mapping[Basis, Sampling]
+    coefficients: Sequence[Tensor]  # as they stood in the field
+    memory: Sequence[Tensor]  # the same detached
+    weights: StageWeights
+    calls: list[Callable[..., Any]]
+
+
 class Twin:
     """A field and all its parts once more, with parameter and buffer slots of their own.
 
@@ -29,8 +40,8 @@ class Twin:
 
     def __init__(self, field: nn.Module, expansion: Expansion):
         self.field, self.expansion = field, expansion
-        #: what the last solve on a grid has read, where it may be kept
-        self.kept: tuple[Mapping[Basis, Sampling], dict[str, Tensor], StageWeights] | None = None
+        self.kept: Kept | None = None  #: of the last solve on a grid
+        self.placed: list[StageWeights | None] = [None]  #: whose fixed weights are in the slots
         self._twins: dict[nn.Module, nn.Module] = {
             part: object.__new__(type(part)) for part in field.modules()
         }
@@ -54,7 +65,8 @@ class Twin:
             for part, twin in self._twins.items()
             for kind in ("_parameters", "_buffers", "_modules")
         ]
-        self._registries = registries
+        self._sources, self._targets = zip(*registries, strict=True)
+        self._keys = [*chain.from_iterable(self._sources)]
         #: the slots of tensors that are the same at every evaluation
         self._others = [
             (source, own, key)
@@ -63,11 +75,9 @@ class Twin:
             if (id(own), key) not in varying and not isinstance(value, nn.Module)
         ]
         self.fill()
-        self._seen = [
-            *((vars(part), [*vars(part).values()]) for part in self._twins),
-            *((part._modules, [*part._modules.values()]) for part in self._twins),
-        ]
-        self._own = [(vars(part), vars(twin), {**vars(twin)}) for part, twin in self._twins.items()]
+        #: the attributes and the parts of the field, and the twin's attributes, as they are now
+        self._field = _Seen([d for part in self._twins for d in (vars(part), part._modules)])
+        self._own = _Seen([vars(twin) for twin in self._twins.values()])
 
     def _mapped(self, value: Any) -> Any:
         """An attribute, with the twin of every part of the field that it refers to."""
@@ -101,8 +111,8 @@ class Twin:
         return (
             self.field is field
             and self.expansion is expansion
-            and all(_same(now.values(), then) for now, then in self._seen)
-            and all(source.keys() == own.keys() for source, own in self._registries)
+            and self._field.same()
+            and self._keys == [*chain.from_iterable(self._sources)]
         )
 
     def coefficients(self) -> dict[str, Tensor]:
@@ -125,22 +135,23 @@ class Twin:
     def finish(self) -> bool:
         """Hand what a forward has set to the field; whether the twin can be used again."""
         usable = True
+        self.placed[0] = None
         for places in self.slots.values():
             for registry, key in places:
                 registry[key] = None  # or the graph of the last evaluation would be kept alive
         for (source, own, key), tensor in zip(self._others, self._before, strict=True):
             if own.get(key) is not tensor:
                 source[key] = own.get(key)
-        for source, own in self._registries:
-            if source.keys() != own.keys():
+        if self._keys != [*chain.from_iterable(self._targets)]:
+            for source, own in zip(self._sources, self._targets, strict=True):
                 source.update({key: own[key] for key in own.keys() - source.keys()})
-                usable = False
-        for attributes, own, before in self._own:
-            if not _same(own.values(), before.values()):
-                attributes.update({n: v for n, v in own.items() if before.get(n) is not v})
+            usable = False
+        if not self._own.same():
+            for part, (own, before) in zip(self._twins, self._own, strict=True):
+                vars(part).update({n: v for n, v in own.items() if before.get(n) is not v})
                 for name in before.keys() - own.keys():
-                    attributes.pop(name, None)
-                usable = False
+                    vars(part).pop(name, None)
+            usable = False
         return usable
 
 
@@ -150,8 +161,20 @@ def _attributes(value: Any) -> Collection[Any]:
     return vars(value).values() if plain else ()
 
 
-def _same(now: Collection[Any], then: Collection[Any]) -> bool:
-    return len(now) == len(then) and all(map(is_, now, then))
+class _Seen:
+    """What some dictionaries hold, to tell whether any of it was replaced."""
+
+    def __init__(self, now: list[dict[str, Any]]):
+        self._now, self._then = now, [{**one} for one in now]
+        self._values = [value for one in now for value in one.values()]
+
+    def same(self) -> bool:
+        """Whether each holds the same objects."""
+        values = chain.from_iterable(map(dict.values, self._now))
+        return sum(map(len, self._now)) == len(self._values) and all(map(is_, values, self._values))
+
+    def __iter__(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        return zip(self._now, self._then, strict=True)
 
 
 class Twins:

@@ -72,8 +72,8 @@ class StageWeights:
     def _read_state(
         self, run: FieldRun, samplings: Mapping[Basis, Sampling], updates: bool
     ) -> None:
-        for name, (found, picks) in run.state(samplings).items():
-            values = found.index_select(0, picks)  # [E, ...]
+        for name, (found, sampling) in run.state(samplings).items():
+            values = found.index_select(0, sampling.picks)  # [E, ...]
             self.state[name] = (values.clone() if updates else values, values)
             self.varying[name] = values.unbind(0)  # evaluations may write to their state
         for name in run.expansion.carried:
