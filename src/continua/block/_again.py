@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from continua.gradient import wanting
 from continua.solve import Reading, Rerun, Stage
 
 if TYPE_CHECKING:
-    from ._dynamics import BlockDynamics
+    from ._dynamics import BlockDynamics, Given
 
 #: of devices, where two tensors can be asked whether they are the same memory
 KINDS = ("cpu", "cuda", "mps")
@@ -24,28 +24,18 @@ KINDS = ("cpu", "cuda", "mps")
 class BlockRerun(Rerun):
     """The field once more, with weights, input and arguments as leaves."""
 
-    def __init__(
-        self,
-        dynamics: BlockDynamics,
-        run: FieldRun,
-        x: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ):
-        self._dynamics, self._run = dynamics, run
-        self._x, self._args, self._kwargs = x, args, kwargs
+    def __init__(self, dynamics: BlockDynamics, run: FieldRun, given: Given):
+        self._dynamics, self._run, self._given = dynamics, run, given
         self._names = list(dynamics.expansion.weights)
         reads_input = dynamics.is_field or dynamics.call.problem.cost is not None
-        given = wanting((x if reads_input else (), args, kwargs))
-        self._others = [*given, *dynamics.constants]
+        self._others = [*wanting(given if reads_input else given[1:]), *dynamics.constants]
         self._gathered: dict[int, Tensor] = {}
 
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
         dynamics = self._dynamics
         weights = dynamics.weights_at(self._run, stages, leaves)
         depths = dynamics.depths(stages)
-        given = self._x, self._args, self._kwargs
-        evaluate = dynamics.evaluations(self._run, weights, depths, *given)
+        evaluate = dynamics.evaluations(self._run, weights, depths, self._given)
         rows = [row for _, _, rows in weights.read.values() for row in rows]
         others = self._others if leaves else []
         used: list[list[int]] = [[] for _ in stages]

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from ._block import ODEBlock
 
 
+#: the input, and further arguments of the field
+Given = tuple[Any, tuple[Any, ...], dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class Call:
     """What a block is called with."""
@@ -187,9 +191,8 @@ class BlockDynamics(Dynamics):
 
     def _first(self, weights: StageWeights, depths: Sequence[Tensor]) -> Sequence[Evaluate]:
         """The evaluations; the very first of a solve shows the mistakes of a field."""
-        call = self.call
-        calls = self._calls(self._run, weights, depths, call.x, call.args, call.kwargs)
-        problem = self.call.problem
+        problem, given = self.call.problem, (self.call.x, self.call.args, self.call.kwargs)
+        calls = self._calls(self._run, weights, depths, given)
         if self._checked:
             return problem.evaluations(calls, depths, self.call.x)
         self._checked = True
@@ -198,14 +201,9 @@ class BlockDynamics(Dynamics):
         return problem.first_evaluations(name, calls, depths, self.call.x, known)
 
     def _calls(
-        self,
-        run: FieldRun,
-        weights: StageWeights,
-        depths: Sequence[Tensor],
-        x: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        self, run: FieldRun, weights: StageWeights, depths: Sequence[Tensor], given: Given
     ) -> list[Callable[[Any], Any]]:
+        x, args, kwargs = given
         calls = run.calls(weights, args, kwargs)
         if not self.is_field:
             return calls
@@ -224,17 +222,11 @@ class BlockDynamics(Dynamics):
         return run.at(samplings, points, None, leaves)
 
     def evaluations(
-        self,
-        run: FieldRun,
-        weights: StageWeights,
-        depths: Sequence[Tensor],
-        x: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        self, run: FieldRun, weights: StageWeights, depths: Sequence[Tensor], given: Given
     ) -> list[Evaluate]:
         """The field at some stages for a given input and arguments."""
-        calls = self._calls(run, weights, depths, x, args, kwargs)
-        return self.call.problem.evaluations(calls, depths, x)
+        calls = self._calls(run, weights, depths, given)
+        return self.call.problem.evaluations(calls, depths, given[0])
 
     def _kind(self, run: FieldRun) -> tuple[torch.dtype, torch.device]:
         """The finest precision of the coefficients, and their device."""
@@ -280,7 +272,7 @@ class BlockDynamics(Dynamics):
         names = (*self.expansion.weights, *self.expansion.state, *self.expansion.carried)
         coefficients = {name: tensor(self.field, name) for name in names} | self._before
         with FieldRun(self.field, self.expansion, self._twins, coefficients) as run:
-            yield BlockRerun(self, run, *cut((self.call.x, self.call.args, self.call.kwargs)))
+            yield BlockRerun(self, run, cut((self.call.x, self.call.args, self.call.kwargs)))
 
     def _seen(self) -> Unchanged:
         weights = [tensor(self.field, name) for name in self.expansion.weights]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -48,17 +49,9 @@ def dense_solution(
         direction = 1.0 if problem.span[1] > problem.span[0] else -1.0
         reached = (ends[-1] - where) * direction >= 0
         where = where[reached & (len(ends) > 1)] if where.dim() == 1 else where[:, :0]
-    z, final = path(where), trajectory.final
-    return Solution(
-        s=where.detach().to(final[0].device, torch.float64),
-        z=problem.state(z),
-        final=problem.state(final),
-        cost=None if problem.cost is None else final[-1],
-        stats=trajectory.stats,
-        status=trajectory.status,
-        failure=trajectory.failure,
-        dense=(lambda s: problem.state(path(s))) if len(ends) > 1 else None,
-    )
+    s = where.detach().to(trajectory.final[0].device, torch.float64)
+    dense = (lambda s: problem.state(path(s))) if len(ends) > 1 else None
+    return problem.solution(trajectory, s, path(where), dense=dense)
 
 
 class Event:
@@ -124,17 +117,9 @@ class Event:
                 trajectory.final, (leaf.squeeze(where.dim() - 1) for leaf in z), strict=True
             )
         )
-        return Solution(
-            s=where.detach(),
-            z=problem.state(z),
-            final=problem.state(final),
-            cost=None if problem.cost is None else final[-1],
-            stats=trajectory.stats,
-            status=trajectory.status,
-            failure=trajectory.failure,
-            dense=lambda s: problem.state(path(s)),
-            event_at=at,
-        )
+        ended = replace(trajectory, final=final)
+        dense = {"dense": lambda s: problem.state(path(s)), "event_at": at}
+        return problem.solution(ended, where.detach(), z, **dense)
 
     def _located(self, path: Interpolant) -> Tensor:
         """The depth of each event, NaN without one, differentiable.

@@ -211,12 +211,4 @@ def _solution(trajectory: Trajectory, where: Sequence[float], problem: Problem) 
         for i in range(len(final))
     )
     depths = torch.tensor(where[: len(saved)], dtype=torch.float64, device=final[0].device)
-    return Solution(
-        s=depths,
-        z=problem.state(stacked),
-        final=problem.state(final),
-        cost=None if problem.cost is None else final[-1],
-        stats=trajectory.stats,
-        status=trajectory.status,
-        failure=trajectory.failure,
-    )
+    return problem.solution(trajectory, depths, stacked)

@@ -14,7 +14,17 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError, ShapeError
-from continua.solve import Dynamics, Evaluate, Reading, Rerun, Span, Stage, State
+from continua.solve import (
+    Dynamics,
+    Evaluate,
+    Reading,
+    Rerun,
+    Solution,
+    Span,
+    Stage,
+    State,
+    Trajectory,
+)
 
 from ._checks import autocast_on, checked_state, first_call
 from ._dependencies import dependencies, leaves_of, refuse_unknown
@@ -57,6 +67,20 @@ class Problem:
             return leaves[0]
         own = leaves[: len(leaves) - (self.cost is not None)]
         return pytree.tree_unflatten(own, self.structure)
+
+    def solution(self, trajectory: Trajectory, s: Tensor, z: State, **more: Any) -> Solution:
+        """What a solve gives back, with the states z at the depths s."""
+        final = trajectory.final
+        return Solution(
+            s=s,
+            z=self.state(z),
+            final=self.state(final),
+            cost=None if self.cost is None else final[-1],
+            stats=trajectory.stats,
+            status=trajectory.status,
+            failure=trajectory.failure,
+            **more,
+        )
 
     def depths(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
         """The depths of some stages one by one, in the precision of the state."""
