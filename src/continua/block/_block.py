@@ -30,6 +30,7 @@ from continua.gradient import (
     checked_solver,
     checked_span,
     followed,
+    gradient_here,
     solve,
 )
 from continua.solve import RK4, Solution, Solver, Span, Stage, Stats, sides
@@ -160,7 +161,7 @@ class ODEBlock(nn.Module):
         """
         dynamics = self._dynamics(x, args, kwargs, control, self.span, None, self.solver)
         problem = dynamics.call.problem
-        trajectory = followed(dynamics, problem, self.span, self.solver, self.gradient)
+        trajectory = followed(dynamics, problem, self.span, self.solver, dynamics.call.gradient)
         self.record(trajectory.stats)
         return problem.state(trajectory.final)
 
@@ -207,7 +208,8 @@ class ODEBlock(nn.Module):
         used = self.solver if solver is None else checked_solver(solver)
         dynamics = self._dynamics(x, args, kwargs, control, ends, running_cost, used)
         problem = dynamics.call.problem
-        out = solve(dynamics, problem, ends, used, self.gradient, save_at, raise_on_failure, dense)
+        gradient = dynamics.call.gradient
+        out = solve(dynamics, problem, ends, used, gradient, save_at, raise_on_failure, dense)
         self.record(out.stats)
         return out
 
@@ -328,11 +330,18 @@ class ODEBlock(nn.Module):
         name = next(iter(self.expansion.weights), None)
         weight = next(self.field.parameters(), None) if name is None else tensor(self.field, name)
         values = self.span if ends is self.span else checked_span(ends)
-        problem = Problem.of(x, cost, weight, values, self.gradient)
+        gradient = gradient_here(self.gradient)
+        problem = Problem.of(x, cost, weight, values, gradient)
         if isinstance(control, Signal):
             control.check(values)
         seen = x if control is None else control
-        return BlockDynamics(self, Call(problem, seen, args, kwargs, solver, self.gradient))
+        return BlockDynamics(self, Call(problem, seen, args, kwargs, solver, gradient))
+
+    def __prepare_scriptable__(self) -> Self:
+        raise ModuleError(
+            "TorchScript cannot follow a solve; use torch.export.export(model, (x,)), or "
+            "torch.jit.trace on continua.unroll(model)"
+        )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(by_rows(fn), recurse)  # type: ignore[no-untyped-call]

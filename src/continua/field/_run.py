@@ -218,15 +218,16 @@ class FieldRun:
         def call(*given: Any) -> Any:
             # What `torch.func.functional_call` does, but state that is replaced can be read.
             before = [registry[key] for _, registry, key, _ in places]
-            for _, registry, key, value in places:
-                registry[key] = value
-            out = field(*given, *args, **kwargs)
-            for (name, registry, key, value), old in zip(places, before, strict=True):
-                left = registry[key]
-                if self.updates and left is not value and left is not None:
-                    weights.replaced.setdefault(name, {})[i] = left.detach()
-                registry[key] = old
-            return out
+            try:
+                for _, registry, key, value in places:
+                    registry[key] = value
+                return field(*given, *args, **kwargs)
+            finally:
+                for (name, registry, key, value), old in zip(places, before, strict=True):
+                    left = registry[key]
+                    if self.updates and left is not value and left is not None:
+                        weights.replaced.setdefault(name, {})[i] = left.detach()
+                    registry[key] = old
 
         return call
 
@@ -239,13 +240,14 @@ class FieldRun:
         """Update the state by the accepted evaluations."""
         if not self._accepted:
             return
+        last = self._accepted[-1]
         with torch.no_grad():
-            for name, basis in self.expansion.state.items():
-                self._update(name, basis)
-            for name in self._accepted[-1].counts:
-                self.coefficients[name].copy_(self._accepted[-1].count(name))
+            new = {name: self._updated(name, b) for name, b in self.expansion.state.items()}
+            new |= {name: last.count(name) for name in last.counts}
+            # All or nothing: these copies allocate no memory, and `map` is not interrupted.
+            list(map(Tensor.copy_, [self.coefficients[name] for name in new], new.values()))
 
-    def _update(self, name: str, basis: Basis) -> None:
+    def _updated(self, name: str, basis: Basis) -> Tensor:
         accepted = self._accepted
         if len(accepted) == 1 and basis in accepted[0].inverses:
             inverse = accepted[0].inverses[basis]
@@ -255,7 +257,7 @@ class FieldRun:
         before = torch.cat([weights.state[name][0] for weights in accepted])
         after = torch.cat([weights.left_behind(name) for weights in accepted])
         sigma = self.coefficients[name]
-        sigma.copy_(updated(inverse.to(sigma.device), sigma, before, after))
+        return updated(inverse.to(sigma.device), sigma, before, after)
 
 
 def _is_plain(x: Tensor) -> bool:

@@ -7,10 +7,17 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from continua._errors import ModuleError
 
 Registry = dict[str, Tensor | None]
+
+SHARDED = (
+    "the weights of a field are sharded; apply fully_shard to the block or to the whole model, and "
+    "gather the weights (get_model_state_dict with full_state_dict=True) before a model is "
+    "copied, saved, refined or compressed"
+)
 
 
 def slot(module: nn.Module, name: str) -> tuple[Registry, str]:
@@ -25,6 +32,8 @@ def slot(module: nn.Module, name: str) -> tuple[Registry, str]:
         owner = owner._modules.get(part)
         if owner is None:
             raise ModuleError(_gone(name))
+    if parametrize.is_parametrized(owner, key):  # after it became part of a field
+        owner, key = owner.parametrizations[key], "original"
     return (owner._parameters if key in owner._parameters else owner._buffers), key
 
 
@@ -33,13 +42,25 @@ def held(registry: Registry, key: str) -> Tensor:
     value = registry.get(key)
     if value is None:
         raise ModuleError(_gone(key))
+    if _sharded(value):
+        raise ModuleError(SHARDED)
     return value
+
+
+def _sharded(value: Tensor) -> bool:
+    return type(value).__name__ == "DTensor"  # its class is not imported until it is used
+
+
+def refuse_sharded(module: nn.Module) -> None:
+    """Refuse a module whose weights are spread over processes."""
+    if any(map(_sharded, module.parameters())):
+        raise ModuleError(SHARDED)
 
 
 def _gone(name: str) -> str:
     return (
-        f"the field has no tensor {name!r} any more; prune, parametrize or compile a module before "
-        "it becomes a field, and use DistributedDataParallel, not DataParallel"
+        f"the field has no tensor {name!r} any more; wrap, prune, quantise or compile a module "
+        "before it becomes a field, and use DistributedDataParallel, not DataParallel"
     )
 
 
@@ -90,6 +111,7 @@ def copied(module: M, memo: dict[int, Any] | None = None) -> M:
         module: what to copy.
         memo: what to put in the place of some objects, by their ids.
     """
+    refuse_sharded(module)
     try:
         return copy.deepcopy(module, memo)
     except (RuntimeError, TypeError) as error:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError, FileError
 from continua.block import ODEBlock
+from continua.field import refuse_sharded
 from continua.transform import Elastic, blocks_if_any, recipe_of, set_recipe
 
 from ._blocks import match_blocks
@@ -78,6 +79,7 @@ def save(
         )
     if factory is not None:
         _check_factory(plain, factory, dict(arguments or {}))
+    refuse_sharded(model)
     tensors = unique_tensors(model)
     weights = save_tensors(tensors, metadata={"format": "pt"})
     about = {"bytes": len(weights), "sha256": sha256(weights), "dtype": _float_types(tensors)}

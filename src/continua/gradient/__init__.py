@@ -6,7 +6,7 @@ from ._adjoint import Adjoint
 from ._checkpoint import Checkpoint
 from ._checks import SaveAt, checked_solver, checked_span
 from ._dependencies import dependencies
-from ._gradient import CHANGED, Backprop, Gradient, checked_gradient
+from ._gradient import CHANGED, Backprop, Gradient, checked_gradient, gradient_here
 from ._odeint import followed, odeint, solve
 from ._problem import CallableDynamics, Problem, RunningCost, cut, wanting
 from ._reversible import Reversible
@@ -18,7 +18,7 @@ __all__ = [
     "odeint", "solve", "followed", "Problem", "RunningCost", "SaveAt",
     # for other dynamics
     "CHANGED", "CallableDynamics", "checked_gradient", "checked_solver", "checked_span", "cut",
-    "dependencies", "wanting",
+    "dependencies", "gradient_here", "wanting",
 ]  # fmt: skip
 
 #: every gradient, by name

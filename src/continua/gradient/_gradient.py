@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from continua._errors import ArgumentError, SolveError
@@ -137,6 +136,20 @@ def checked_gradient(gradient: Gradient) -> Gradient:
     return gradient
 
 
+def gradient_here(gradient: Gradient) -> Gradient:
+    """The gradient to use here: `torch.func` and `torch.compile` differentiate the steps."""
+    if gradient.job is None or not torch.is_grad_enabled():
+        return gradient
+    if not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()):
+        return gradient
+    if not gradient.discrete:
+        raise ArgumentError(
+            f"{gradient!r} solves a second equation backward, which torch.func and torch.compile "
+            "cannot do; use Backprop() or Checkpoint(), or torch.no_grad()"
+        )
+    return Backprop()
+
+
 def _committed(dynamics: Dynamics, trajectory: Trajectory, span: Span) -> Trajectory:
     """The trajectory, looked at; the field's state is updated if it is a success."""
     trajectory = with_finite_end(trajectory, span[1])
@@ -166,8 +179,15 @@ class _Solve(torch.autograd.Function):
         return tuple(leaf.clone() for state in out for leaf in state)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.no_grad():
+            found = _Solve._gradients(ctx, grads)
+        reason = f"{ctx.job.gradient!r} has no second derivatives; use Backprop()"
+        sources = (*grads, *ctx.read)
+        return (None, None, *(g if g is None else once(g, reason, *sources) for g in found))
+
+    @staticmethod
+    def _gradients(ctx: Any, grads: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
         job: Job = ctx.job
         if ctx.versions != versions(ctx.read):
             raise SolveError(CHANGED)
@@ -181,7 +201,33 @@ class _Solve(torch.autograd.Function):
             first = job.backward(again, final, saved, stats)
             gradients = again.gradients()
         job.stored = []
-        return (None, None, *first, *gradients)
+        return (*first, *gradients)
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, reason: str, value: Tensor, *sources: Tensor) -> Tensor:
+        ctx.reason = reason
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        raise SolveError(ctx.reason)
+
+
+def once(value: Tensor, reason: str, *sources: Tensor) -> Tensor:
+    """A derivative that has no derivative of its own, and says why if it is asked for one.
+
+    Args:
+        value: the derivative.
+        reason: what to say.
+        sources: tensors that it depends on, so that derivatives by them are refused too.
+    """
+    if not torch.is_grad_enabled():
+        return value
+    start = value.detach().requires_grad_()
+    refusing: Tensor = _Once.apply(reason, start, *sources)  # type: ignore[no-untyped-call]
+    return refusing
 
 
 class _RandomOps(TorchDispatchMode):  # type: ignore[no-untyped-call]

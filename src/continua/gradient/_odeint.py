@@ -25,7 +25,7 @@ from continua.solve import (
 
 from ._checks import SaveAt, check_values, checked_depths, checked_solver, checked_span, explain
 from ._dense import Event, dense_solution, depths_tensor
-from ._gradient import Backprop, Gradient, checked_gradient
+from ._gradient import Backprop, Gradient, checked_gradient, gradient_here, once
 from ._problem import CallableDynamics, Problem, RunningCost, refuse_state
 
 Ends = tuple[float | Tensor, float | Tensor]
@@ -82,7 +82,7 @@ def odeint(
     """
     if not callable(f):
         raise ArgumentError(f"a field is a function f(s, z) or a module, not {f!r}")
-    method = checked_gradient(Backprop() if gradient is None else gradient)
+    method = gradient_here(checked_gradient(Backprop() if gradient is None else gradient))
     problem = Problem.of(z, running_cost, None, checked_span(span), method)
     if method.job is not None:
         refuse_state(f)
@@ -180,23 +180,11 @@ class _Moved(torch.autograd.Function):
         (slope,) = ctx.saved_tensors
         total = (gradient * slope.conj()).sum()
         along = (total.real if total.is_complex() else total).to(*ctx.end)
-        once: Tensor = _Once.apply(along)  # type: ignore[no-untyped-call]
-        return once, None
-
-
-class _Once(torch.autograd.Function):
-    """A derivative that has no derivative of its own."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor) -> Tensor:
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        raise SolveError(
+        reason = (
             "a solve has no second derivatives through an end of its span; make the length of "
             "the span a factor of the field on (0, 1) instead, or use first derivatives alone"
         )
+        return once(along, reason), None
 
 
 def _solution(trajectory: Trajectory, where: Sequence[float], problem: Problem) -> Solution:

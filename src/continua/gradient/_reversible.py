@@ -115,6 +115,7 @@ class Reversible(Gradient):
     rounding errors of the reconstruction.
     """
 
+    discrete = True
     job = _ReversibleJob
 
     def check(self, solver: Solver, dynamics: Dynamics) -> None:

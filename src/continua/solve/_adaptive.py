@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 
 from ._dynamics import Dynamics, Side, Span, Stage, State, linear
 from ._interpolant import EveryStep
@@ -51,7 +52,7 @@ class Adaptive:
     def _reach(self, target: float) -> Trajectory | None:
         """Step to the next breakpoint or to the end, starting afresh."""
         k = self._first(target)
-        if not all(bool(leaf.detach().isfinite().all()) for leaf in k):
+        if not all(bool(_plain(leaf).isfinite().all()) for leaf in k):
             return self._failure(Status.NON_FINITE, k, 0.0)
         if self.h == 0.0:
             self.h = self.pair.first_step or self._first_step(k, target)
@@ -195,7 +196,7 @@ class Adaptive:
 
     def _failure(self, status: Status, k: State, h: float) -> Trajectory:
         with torch.no_grad():
-            leaf, slope = self.z[0], k[0]
+            leaf, slope = _plain(self.z[0]), _plain(k[0])
             sample = None
             if leaf.dim() > 0 and len(leaf) > 0:
                 size = slope.abs().reshape(len(leaf), -1).amax(1)
@@ -208,4 +209,12 @@ class Adaptive:
 
 def _largest(norms: Tensor) -> float:
     """The norm of the batch or of its worst sample; an empty batch has none."""
+    norms = _plain(norms)
     return float(norms.max()) if norms.numel() else 0.0
+
+
+def _plain(x: Tensor) -> Tensor:
+    """The values; under `vmap` those of all samples, which take the same steps."""
+    while is_functorch_wrapped_tensor(x):
+        x = get_unwrapped(x)
+    return x.detach()

@@ -7,6 +7,7 @@ from ._files import LOCK, held_alone, make_folder
 from ._history import METRICS, read_history
 from ._loop import Interrupted, fit
 from ._outcome import Outcome
+from ._process import average_statistics
 from ._progress import Progress, Watch, silent, told_left
 from ._random import seed
 from ._samples import Samples, task_of
@@ -33,6 +34,7 @@ __all__ = [
     "Training",
     "VideoPrediction",
     "Watch",
+    "average_statistics",
     "evaluate",
     "fit",
     "functions",

@@ -51,6 +51,8 @@ class Training:
         elastic: sizes to train at once, as numbers of basis functions from the largest to the
             smallest; with `refine_epochs` those that the model has so far. See `continua.Elastic`.
         smoothness: the weight of `continua.smoothness` in the loss.
+        average_statistics: whether batch-norm statistics are averaged over processes after every
+            step; otherwise they are those of the first process.
         evaluate_every: epochs between evaluations on the validation part.
         patience: evaluations without improvement before stopping; None for never.
         checkpoint_minutes: the longest time without a checkpoint inside an epoch; there is one
@@ -79,6 +81,7 @@ class Training:
     project_epochs: tuple[int, ...] = ()
     elastic: tuple[int, ...] = ()
     smoothness: float = 0.0
+    average_statistics: bool = False
     evaluate_every: int = 1
     patience: int | None = None
     checkpoint_minutes: float = 10.0

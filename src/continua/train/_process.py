@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+import torch.distributed as dist
+from torch import nn
 
 from continua._errors import ArgumentError, MissingPackageError
 
@@ -74,6 +76,23 @@ def summed(accelerator: Accelerator, tally: Tally) -> Tally:
         {name: total for name, (total, _) in zip(names, totals, strict=True)},
         {name: count for name, (_, count) in zip(names, totals, strict=True)},
     )
+
+
+def average_statistics(model: nn.Module) -> None:
+    """Average the floating-point buffers of a model over all processes, in place.
+
+    These are batch-norm statistics above all. Without a process group nothing happens.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    buffers = [b.detach() for b in model.buffers() if b.is_floating_point()]
+    if not buffers:
+        return
+    flat = torch.cat([b.flatten() for b in buffers])
+    dist.all_reduce(flat)
+    parts = (flat / dist.get_world_size()).split([b.numel() for b in buffers])
+    for buffer, part in zip(buffers, parts, strict=True):
+        buffer.copy_(part.view_as(buffer))
 
 
 def from_main(accelerator: Accelerator, value: T) -> T:

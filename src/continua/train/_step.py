@@ -16,7 +16,7 @@ from continua.transform import Elastic
 from ._checkpoint import Position
 from ._config import Training
 from ._elastic import Seen, further_loss
-from ._process import any_process, summed
+from ._process import any_process, average_statistics, summed
 from ._random import mixed
 from ._task import Tally, Task
 
@@ -107,6 +107,8 @@ class TrainingStep:
         if training.clip is not None:
             self.accelerator.clip_grad_norm_(self.wrapped.parameters(), training.clip)
         self.optimizer.step()
+        if training.average_statistics:
+            average_statistics(self.model)
         return summed(self.accelerator, tally)
 
     def _differentiate(self, batch: Sequence[Tensor], position: Position) -> Tally:
