@@ -2,12 +2,14 @@
 
 import importlib
 import re
-import shutil
 import sys
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+
+import continua as ct
+from files.hub import running
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -20,16 +22,19 @@ PAGES = {
 
 
 @pytest.fixture
-def hub(monkeypatch, page):
-    """A hub in a folder, for the pages that use one."""
-    if not any("huggingface_hub" in block for block in PAGES[page]):
+def hub(monkeypatch, page, tmp_path):
+    """A hub on this machine, for the pages that use one."""
+    if not any("ct.push_to_hub" in block for block in PAGES[page]):
+        yield
         return
-
-    def upload(repo_id: str, folder_path: str) -> None:
-        shutil.copytree(folder_path, f"hub/{repo_id}")
-
-    fake = SimpleNamespace(upload_folder=upload, snapshot_download=lambda repo: f"hub/{repo}")
-    monkeypatch.setitem(sys.modules, "huggingface_hub", fake)
+    pytest.importorskip("huggingface_hub")
+    constants = importlib.import_module("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    with running() as found:
+        for name in ("push_to_hub", "from_pretrained"):
+            known = partial(getattr(ct, name), endpoint=found.url, token="hf_secret")
+            monkeypatch.setattr(ct, name, known)
+        yield
 
 
 @pytest.mark.usefixtures("hub")

@@ -44,7 +44,7 @@ from .field import (
     Warped,
     ZeroAugment,
 )
-from .files import build, export, load, save
+from .files import build, export, from_pretrained, load, push_to_hub, save
 from .gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible, odeint
 from .measure import (
     Comparison,
@@ -173,7 +173,9 @@ __all__ = [
     "sweep",
     # files
     "export",
+    "from_pretrained",
     "load",
+    "push_to_hub",
     "save",
     # maths of bases
     "fit_coefficients",

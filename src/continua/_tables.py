@@ -1,11 +1,11 @@
-"""Tables of a few lines, as text and for notebooks."""
+"""Tables of a few lines, as text, in Markdown and for notebooks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["html_table", "shape_of", "text_table"]
+__all__ = ["html_table", "markdown_table", "shape_of", "text_table"]
 
 Rows = Sequence[Sequence[str]]
 #: rows that a notebook shows before it only counts the rest
@@ -20,6 +20,13 @@ def text_table(rows: Rows) -> str:
         cells = [first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def markdown_table(rows: Rows) -> str:
+    """The same in Markdown, a head first."""
+    head, *body = ["| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in rows]
+    rule = "|" + "---|" * len(rows[0])
+    return "\n".join([head, rule, *body])
 
 
 def html_table(rows: Rows, caption: str = "") -> str:

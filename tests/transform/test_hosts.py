@@ -123,7 +123,7 @@ def test_a_converted_model_trains_as_the_original_does():
     assert_same(outputs(converted.eval(), given), outputs(model.eval(), given))
 
 
-@pytest.mark.parametrize("name", ["ViT", "T5"])
+@pytest.mark.parametrize("name", ["ViT", "T5", "GPT-2"])
 def test_heal_and_fit_follow_the_states_of_blocks(name):
     model, given = made(name)
     converted = ct.convert(model)
@@ -151,6 +151,45 @@ def test_heal_and_fit_follow_the_states_of_blocks(name):
     assert error(fitted) < error(small)
     assert error(healed) < error(small)
     assert_same(outputs(ct.revert(healed), given), outputs(healed, given))
+
+
+def test_units_that_end_in_an_activation_cannot_be_fitted():
+    model, given = made("ResNet")
+    choice = {"basis": ct.PiecewiseConstant(1), "steps": 1}
+    with pytest.raises(ct.ModuleError, match=r"an activation.*'fit' cannot reach it"):
+        ct.compress(ct.convert(model), **choice, method="fit", calibrate=[given] * 2)
+
+
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "ResNet", "Swin"])
+def test_converted_models_compile_to_one_graph(name):
+    model, given = made(name)
+    converted = ct.convert(model)
+    for one in (converted, halved(converted)):
+        torch.compiler.reset()
+        compiled = torch.compile(one, backend="eager", fullgraph=True)
+        expected = outputs(one, given)
+        assert_same(outputs(compiled, given), expected)
+        assert_same(outputs(one, given), expected, tolerance=0)  # nothing is left behind
+    torch.compiler.reset()
+
+
+def test_a_compiled_model_trains_and_reads_its_weights_anew():
+    model, given = made("BERT")
+    converted = ct.convert(model)
+    torch.compiler.reset()
+    compiled = torch.compile(converted, backend="eager", fullgraph=True)
+    for _ in range(2):
+        for one in (converted, compiled):
+            converted.zero_grad()
+            one(**given, use_cache=False).last_hidden_state.square().mean().backward()
+            grads = [p.grad.clone() for p in converted.parameters() if p.grad is not None]
+            if one is converted:
+                expected = grads
+        assert_same(grads, expected)
+        with torch.no_grad():
+            for p in converted.parameters():
+                p.mul_(0.9)
+    torch.compiler.reset()
 
 
 def test_solvers_that_are_no_layers_are_refused():

@@ -17,11 +17,12 @@ from ._disk import (
 )  # fmt: skip
 from ._export import Exported, export
 from ._factory import allow
+from ._hub import from_pretrained, push_to_hub
 from ._load import load
 from ._save import build, save
 
 __all__ = [
-    "build", "save", "load", "allow", "export", "Exported", "read_json", "parse_json", "entry",
-    "read_bytes", "as_json", "write_json", "write_whole", "write_files", "sync_folder", "checksums",
-    "check_sums", "check_sum", "CHECKSUMS",
+    "build", "save", "load", "push_to_hub", "from_pretrained", "allow", "export", "Exported",
+    "read_json", "parse_json", "entry", "read_bytes", "as_json", "write_json", "write_whole",
+    "write_files", "sync_folder", "checksums", "check_sums", "check_sum", "CHECKSUMS",
 ]  # fmt: skip

@@ -19,7 +19,8 @@ from continua.gradient import Backprop
 from continua.transform import blocks_if_any, converted, revert
 
 from ._disk import write_files
-from ._onnx import Dimensions, compare, import_extra, translate
+from ._extras import import_extra
+from ._onnx import Dimensions, compare, translate
 
 BATCH: Dimensions = {0: "batch"}
 
@@ -88,7 +89,8 @@ def export(
             raise ArgumentError(f"the inputs are tensors, not {type(x).__name__}")
     free = _free(dynamic, given)
     if check:
-        import_extra("onnxruntime", "to compare the file, export runs it in onnxruntime")
+        why = "to compare the file, export runs it in onnxruntime"
+        import_extra("onnxruntime", why, "export")
     ready = _called(ready, len(inputs), tuple(named), type(model).__name__)
     examples = tuple(_enough(x, dims) for x, dims in zip(given, free, strict=True))
     expected = _outputs(ready, examples)  # the model's errors are clearer than a tracer's

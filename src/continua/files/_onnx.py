@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import logging
 import warnings
@@ -10,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from functools import partial
 from threading import Lock
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from continua._errors import MissingPackageError, ModuleError
+from continua._errors import ModuleError
+
+from ._extras import import_extra
 
 Dimensions = Mapping[int, str]
 #: the largest accepted difference from the model, relative to its largest output
@@ -25,19 +25,11 @@ HALF = (torch.float16, torch.bfloat16)
 _tracing = Lock()  # torch traces one model at a time
 
 
-def import_extra(name: str, why: str) -> Any:
-    """A package of the extra `export`."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise MissingPackageError(f"{why} ({error})", "export") from error
-
-
 def translate(
     model: nn.Module, inputs: Sequence[Tensor], free: Sequence[Dimensions]
 ) -> tuple[bytes, int]:
     """The content of an ONNX file that computes what the model computes, and its opset."""
-    import_extra("onnxscript", "ONNX needs more packages")
+    import_extra("onnxscript", "ONNX needs more packages", "export")
     kind = type(model).__name__
     known = {name: torch.export.Dim(name) for dims in free for name in dims.values()}
     shapes = tuple({d: known[name] for d, name in dims.items()} for dims in free)

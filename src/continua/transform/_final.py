@@ -87,7 +87,8 @@ class FinalMap:
     ) -> tuple[str, nn.Module, nn.Module | None]:
         """The last such module in the order of calls, and the layer norm called after it."""
         kinds = (*LINEAR, nn.LayerNorm)
-        names = {m: name for name, m in self._block.field.named_modules() if isinstance(m, kinds)}
+        parts = self._block.field.named_modules()
+        names = {m: name for name, m in parts if isinstance(m, kinds) or _transposed(m)}
         called: list[str] = []
         handles = [
             m.register_forward_pre_hook(lambda _m, _a, name=name: called.append(name))
@@ -198,10 +199,15 @@ class FinalMap:
 
     def slices(self, z: Tensor) -> Iterator[slice]:
         """Parts of the samples of a state whose features take about as much memory as it does."""
-        weight = tensor(self._block.field, self.weight)  # [K, o, ...]
+        weight = self._stack()
         size = -(-weight[0, 0].numel() * self.groups // weight.shape[1])
         step = max(1, len(z) // size)
         return (slice(i, i + step) for i in range(0, len(z), step))
+
+    def _stack(self) -> Tensor:
+        """The coefficients of its weight, `[K, o, ...]`; a view."""
+        weight = tensor(self._block.field, self.weight)
+        return weight.mT if _transposed(self._map) else weight
 
     def features(self, x: Tensor) -> Tensor:
         """What each output is a linear combination of, `[g, N, d]`."""
@@ -242,7 +248,7 @@ class FinalMap:
             rows: to which.
             change: fitted maps `[g, k * d, o]` for these.
         """
-        weight = tensor(self._block.field, self.weight)
+        weight = self._stack()
         at = torch.tensor(rows, device=weight.device)
         maps = change.reshape(len(change), len(rows), -1, change.shape[-1])  # [g, k, d, o]
         maps = maps.permute(1, 0, 3, 2).flatten(1, 2)  # [k, O, d]
@@ -251,6 +257,12 @@ class FinalMap:
             old.index_add_(0, at, maps[..., -1].to(old))
             maps = maps[..., :-1]
         weight.index_add_(0, at, maps.reshape(weight[at].shape).to(weight))
+
+
+def _transposed(module: nn.Module) -> bool:
+    """Whether a module is the linear map of GPT-2, with a weight of `[inputs, outputs]`."""
+    kind = type(module)
+    return kind.__name__ == "Conv1D" and kind.__module__.partition(".")[0] == "transformers"
 
 
 def _noise(like: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from continua.solve import Euler, Solver, Span
 
 from ._stacking import LayerIncrement, fill, hidden, template
 from ._steps import Steps
+from ._traced import traced
 
 
 class Group(nn.ModuleList):
@@ -171,6 +172,8 @@ class LayerBlock(ODEBlock):
 
         They are kept from call to call; their tensors are views of the coefficients.
         """
+        if torch.compiler.is_compiling() and not (self.training and self.expansion.state):
+            return traced(self)
         key = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
         steps = self._kept.get(key)
         if steps is None or not steps.current(self):

@@ -1,0 +1,71 @@
+"""The layers at the steps of a block in compiled code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from continua.field import real, slot, tensor, values_at
+
+from ._stacking import check_shape, hidden, with_hidden
+
+if TYPE_CHECKING:
+    from ._layers import LayerBlock
+
+
+class Traced:
+    """A layer of a block that has the weights of one step while it is called.
+
+    Compiled code has no modules of its own, so the layer is the block's.
+    """
+
+    def __init__(self, layer: nn.Module, places: list[tuple[Any, str, Any]], width: float | None):
+        self._layer, self._places, self._width = layer, places, width
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        before = [registry[key] for registry, key, _ in self._places]
+        for registry, key, value in self._places:
+            registry[key] = value
+        out = self._layer(*args, **kwargs)
+        for (registry, key, _), old in zip(self._places, before, strict=True):
+            registry[key] = old
+        if self._width is not None:
+            z = args[0] if args else next(iter(kwargs.values()))
+            end = hidden(out)
+            check_shape(self._layer, z, end)
+            if self._width != 1:
+                out = with_hidden(out, torch.lerp(z, end, self._width))
+        return out
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layer, name)
+
+
+def traced(block: LayerBlock) -> list[Any]:
+    """The layers at the steps of a block, to be called one after another."""
+    plan, expansion, layout = block.plan, block.expansion, block.layout
+    assert plan is not None
+    read: dict[str, list[Tensor]] = {}
+    for name, basis in expansion.bases.items():
+        stack, sampling = tensor(block.field, name), plan.samplings[basis]
+        rows = sampling.rows
+        if rows is not None:
+            rows = rows.to(stack.device, real(stack.dtype))
+        found = values_at({name: basis}, {name: stack}, {basis: rows}, expansion.constraints)[name]
+        read[name] = [found[i] for i in sampling.index]
+    unit: Any = block.field.layer
+    width = block.width if layout.period == 1 and block.steps != layout.units else None
+    made: list[Any] = []
+    for i in range(block.steps):
+        places = [
+            (*slot(block.field, n), values[i])
+            for name, values in read.items()
+            for n in expansion.names(name)
+        ]
+        for part, name, value in layout.settings(i, block.steps):
+            places.append((vars(unit.get_submodule(part)), name, value))
+        own = list(unit) if layout.period > 1 else [unit]
+        made += [Traced(layer, places, width) for layer in own]
+    return made
