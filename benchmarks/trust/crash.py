@@ -44,9 +44,10 @@ KILL, MOMENT = "SIGKILL", "random moment"
 #: events of `sys.audit` that change a folder
 EVENTS = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.chmod", "os.truncate"}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+# A checkpoint after every batch, and a change of size on the way.
 COURSE = Training(
-    epochs=3, epoch_steps=4, batch_size=16, refine_epochs=(1,), checkpoint_minutes=1e-9
-)  # fmt: skip
+    epochs=2, epoch_steps=3, batch_size=16, refine_epochs=(1,), checkpoint_minutes=1e-9
+)
 
 
 class Net(nn.Module):
@@ -234,6 +235,7 @@ class Campaign:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=200, help="disturbances, at least")
+    parser.add_argument("--minutes", type=float, default=60, help="stop after this time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="keep runs that went wrong here")
     options = parser.parse_args()
@@ -249,8 +251,8 @@ def main() -> int:
         campaign = Campaign(folder, options.seed)
         queue = campaign.faults()
         print(f"{campaign.places}, {campaign.seconds:.2f} s a run", flush=True)
-        turn = 0
-        while sum(campaign.done.values()) < options.kills:
+        turn, end = 0, time.monotonic() + 60 * options.minutes
+        while sum(campaign.done.values()) < options.kills and time.monotonic() < end:
             campaign.attempt(queue.pop() if turn % 3 and queue else None)
             turn += 1
             if turn % 100 == 0:
