@@ -21,7 +21,8 @@ from continua.data import treebank
 from continua.data._download import unpack
 from continua.files import as_json
 from continua.models import continuous_net_mnist, continuous_tagger
-from continua.recipes import RECIPES, Run, open_model, write_report
+from continua.recipes import RECIPES, Run, write_report
+from continua.recipes._model import open_model
 from continua.train import Checkpoints, Training, fit, load_checkpoint, read_history
 from data import layouts
 from train.subjects import Small, small, task
@@ -74,10 +75,10 @@ def digest(value: Any) -> str:
 
 def _models(root: Path) -> dict[str, Format]:
     torch.manual_seed(0)
-    net = ct.build(continuous_net_mnist, width=4)
-    tagger = ct.build(
-        continuous_tagger, vocabulary=20, classes=4, max_length=8, width=8, heads=2, hidden=8
-    )
+    depth = {"basis": ct.PiecewiseConstant(4), "solver": ct.Euler(steps=4)}
+    net = ct.build(continuous_net_mnist, width=4, **depth)
+    sizes = {"vocabulary": 20, "tags": 4, "width": 8, "mlp": 8, "max_length": 8}
+    tagger = ct.build(continuous_tagger, basis=ct.Fourier(2), solver=ct.Dopri5(), **sizes)
     elastic = ct.Elastic(ct.build(Small, size=4), [4, 2])
     files = ("config.json", "model.safetensors")
     found = {}
@@ -173,7 +174,8 @@ def _runs(root: Path) -> dict[str, Format]:
 
 
 def _origin(folder: Path, config: dict[str, Any]) -> Path:
-    ct.save(ct.build(continuous_net_mnist, width=4), folder)
+    depth = {"basis": ct.BSpline(5), "solver": ct.RK4(steps=2)}
+    ct.save(ct.build(continuous_net_mnist, width=4, **depth), folder)
     (folder / "origin.json").write_bytes(as_json(config | {"made": {"by": "compress"}}))
     return folder
 

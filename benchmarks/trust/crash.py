@@ -147,7 +147,8 @@ def outcome(folder: Path) -> dict[str, Any]:
     del state["position"]["seconds"]
     lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
     found["metrics"] = [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
-    found["files"] = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*"))
+    # An old checkpoint that could not be removed may stay; half-written files may not.
+    found["half-written files"] = sorted(p.name for p in folder.rglob(".*"))
     return found | {"state": state, "index": Checkpoints(folder).index()}
 
 
@@ -229,7 +230,7 @@ class Campaign:
         different = [key for key in self.expected if found.get(key) != self.expected[key]]
         if different:
             self.wrong.append(f"{what}: exit code {code}, other {', '.join(different)}")
-            shutil.copytree(run, self.folder / f"wrong-{len(self.wrong)}")
+            shutil.copytree(run, self.folder / f"wrong-{len(self.wrong)}", dirs_exist_ok=True)
 
 
 def main() -> int:
@@ -252,11 +253,15 @@ def main() -> int:
         queue = campaign.faults()
         print(f"{campaign.places}, {campaign.seconds:.2f} s a run", flush=True)
         turn, end = 0, time.monotonic() + 60 * options.minutes
-        while sum(campaign.done.values()) < options.kills and time.monotonic() < end:
+        stopped: list[int] = []
+        signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+        while (
+            sum(campaign.done.values()) < options.kills and time.monotonic() < end and not stopped
+        ):
             campaign.attempt(queue.pop() if turn % 3 and queue else None)
             turn += 1
             if turn % 100 == 0:
-                print(f"{sum(campaign.done.values()):,} so far", flush=True)
+                print(f"{sum(campaign.done.values()):,}, {len(campaign.wrong)} wrong", flush=True)
     for what, count in sorted(campaign.done.items()):
         print(f"{count:6,}  {what}")
     print(f"{turn:,} runs disturbed {sum(campaign.done.values()):,} times")

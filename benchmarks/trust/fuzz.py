@@ -210,7 +210,9 @@ def main() -> int:
         counts = {key.split()[1]: n for key, n in seen.items() if key.split()[0] == name}
         findings += sum(n for key, n in counts.items() if key not in ("loaded", "refused"))
         print(f"{sum(counts.values()):7,}  {name}: {counts}")
-    print(f"{sum(seen.values()):,} mutants, {findings} findings{f' in {options.out}' * bool(findings)}")
+    print(
+        f"{sum(seen.values()):,} mutants, {findings} findings{f' in {options.out}' * bool(findings)}"
+    )
     return bool(findings)
 
 
