@@ -1,0 +1,134 @@
+"""Dissecting neural ODEs."""
+
+from __future__ import annotations
+
+from ._pages import HOLDS, NOT, PART, Claim, cell, fact, number, percents, ranking, said
+
+TABLE1 = "dissecting.md#augmentation-of-image-classifiers"
+ROWS = ("second order", "input layer", "0-augmented", "vanilla")
+#: the first row of each table has its own number of parameters, by which the table is found
+SETS = {"MNIST": 0, "CIFAR-10": 1}
+
+
+def column(data: str, name: str) -> list[float]:
+    return [number(cell(TABLE1, row, name, SETS[data])) for row in ROWS]
+
+
+def accuracy(data: str) -> tuple[str, str]:
+    """Input layer and second order above 0-augmentation, and that above vanilla."""
+    ours = column(data, "test accuracy")
+    holds = min(ours[:2]) > ours[2] > ours[3]
+    return ranking(percents(*ours), holds, max(ours), max(column(data, "paper: accuracy")))
+
+
+def evaluations(data: str) -> tuple[str, str]:
+    """The order of the evaluations, judged together with the accuracies."""
+    ours, paper = column(data, "NFE forward"), column(data, "paper: NFE")
+    holds = _order(ours) == _order(paper)
+    best = max(column(data, "test accuracy")) / max(column(data, "paper: accuracy"))
+    shown = ", ".join(f"{value:g}" for value in ours)
+    return ranking(shown, holds, best, 1.0)
+
+
+def _order(values: list[float]) -> list[int]:
+    return sorted(range(len(values)), key=values.__getitem__)
+
+
+def share(data: str) -> float:
+    """Images seen over those of 20 epochs."""
+    steps = said(TABLE1, r"training images, (\d+) steps", r"of CIFAR-10, (\d+) steps")
+    images = 60_000 if data == "MNIST" else 50_000
+    return steps[SETS[data]] * said(TABLE1, r"batches of (\d+)")[0] / (20 * images)
+
+
+def reflection() -> tuple[str, str]:
+    rows = ("vanilla", "depth-concat", "data-controlled")
+    found = [number(cell("dissecting.md#reflection", row, "mean squared error")) for row in rows]
+    return fact(", ".join(f"{v:g}" for v in found), min(found[:2]) > 0.3 and found[2] < 1e-3)
+
+
+def annuli() -> tuple[str, str]:
+    rows = ("vanilla", "depth-concat", "Galerkin", "data-controlled")
+    name = "held-out accuracy, 512 points"
+    found = [number(cell("dissecting.md#annuli", row, name)) for row in rows]
+    return fact(percents(*found), min(found) > 95)
+
+
+def both() -> tuple[str, str]:
+    where, name = "dissecting.md#galerkin-and-stacked", "held-out accuracy, 512 points"
+    found = [number(cell(where, row, name)) for row in ("Galerkin", "stacked")]
+    return fact(percents(*found), min(found) > 95)
+
+
+def tracking() -> tuple[str, str]:
+    distance = said("dissecting.md#tracking-a-signal", r"from the signal is (0\.\d+)")[0]
+    return fact(f"distance {distance:g} from the circle of radius 1", distance < 0.05)
+
+
+def superfluous() -> tuple[str, str]:
+    whole, without = said(
+        "dissecting.md#ablating-the-flow", r"(\d+\.\d+) % accuracy .*?(\d+\.\d+) %"
+    )
+    verdict = HOLDS if whole - without < 5 else PART if whole - without < 20 else NOT
+    return f"{percents(whole)}; without the flow {percents(without)}", verdict
+
+
+def swapped() -> tuple[str, str]:
+    where, name = "dissecting.md#conditional-flows", "negative log-likelihood"
+    ours, plain = (number(cell(where, row, name)) for row in ("the field sees the prior", "uncond"))
+    return fact(f"nats: {ours:g}; unconditional {plain:g}", ours < 0.5 < plain)
+
+
+def functional() -> tuple[str, str]:
+    whole, plain = said(
+        "dissecting.md#functional-gradients",
+        r"factor of (\d+\.\d+) of each other, and within (\d+\.\d+)",
+    )
+    return fact(f"final losses within a factor of {whole:g}; plain {plain:g}", whole < 1.5 < plain)
+
+
+def adaptive() -> tuple[str, str]:
+    error = said("dissecting.md#adaptive-depth", r"squared error is (\d+e-\d+)")[0]
+    return fact(f"error {error:g}", error < 1e-3)
+
+
+def proposition() -> tuple[str, str]:
+    error = said("dissecting.md#reflection", r"holds to (\d+e-\d+)")[0]
+    return fact(f"to {error:g}", error < 1e-6)
+
+
+def paper(data: str, name: str, unit: str = "") -> str:
+    return ", ".join(f"{value:g}{unit}" for value in column(data, name))
+
+
+NAMES = "second order, input layer, 0-augmented, vanilla"
+DISSECTING = (
+    *(Claim(f"ranking by accuracy, {data}: {NAMES}", paper(data, "paper: accuracy", " %"),
+            lambda data=data: accuracy(data), TABLE1, lambda data=data: share(data))
+      for data in SETS),
+    *(Claim(f"ranking by evaluations, {data}: {NAMES}", paper(data, "paper: NFE"),
+            lambda data=data: evaluations(data), TABLE1, lambda data=data: share(data))
+      for data in SETS),
+    Claim("x → −x: neither vanilla nor depth-concat learns it, data-control does", "figure",
+          reflection, "dissecting.md#reflection", "full"),
+    Claim("proposition 2: z(1) = −x + 2x·exp(−θ)", "exact", proposition,
+          "dissecting.md#reflection"),
+    Claim("x → −x with a depth per sample (figure 5)", "figure", adaptive,
+          "dissecting.md#adaptive-depth",
+          lambda: said("dissecting.md#adaptive-depth", r"([\d,]+) steps, full")[0]
+          / said("dissecting.md#adaptive-depth", r"full: ([\d,]+)")[0]),
+    Claim("annuli without augmentation: vanilla, depth-concat, Galerkin, data-controlled", "figure",
+          annuli, "dissecting.md#annuli", "other settings"),
+    Claim("Galerkin and stacked flows solve a binary classification", "figure", both,
+          "dissecting.md#galerkin-and-stacked", "other data"),
+    Claim("an integral loss alone makes a flow follow a signal beyond the trained depth", "figure",
+          tracking, "dissecting.md#tracking-a-signal",
+          lambda: said("dissecting.md#tracking-a-signal", r"with (\d+) initial states")[0]
+          / said("dissecting.md#tracking-a-signal", r"code has ([\d,]+)")[0]),
+    Claim("two nonlinear layers before a flow make it superfluous", "figure", superfluous,
+          "dissecting.md#ablating-the-flow", "not known"),
+    Claim("a data-controlled flow swaps two densities on a line", "figure", swapped,
+          "dissecting.md#conditional-flows", "not known"),
+    Claim("theorem 1: descent on functions of depth, whatever the basis", "theorem", functional,
+          "dissecting.md#functional-gradients", "no run in the paper"),
+)  # fmt: skip

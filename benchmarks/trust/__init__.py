@@ -1,0 +1,1 @@
+"""What files and faults can do: damaged files (`fuzz`) and killed runs (`crash`)."""
