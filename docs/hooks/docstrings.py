@@ -1,8 +1,8 @@
 """Two things that docstrings write and Markdown does not know: formulas and doctests.
 
 A formula is ``.. math::`` or ``:math:`...```, on a page also ``$$...$$``. It becomes MathML when
-the site is built, so that a page needs no script to show it. A doctest becomes a code block; Markdown alone would read its
-``>>>`` as quotations.
+the site is built, so that a page needs no script to show it. A doctest becomes a code
+block; Markdown alone would read its ``>>>`` as quotations.
 """
 
 import re
