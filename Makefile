@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Two installs into one environment at once would damage it, even under make -j.
 .NOTPARALLEL:
 
-.PHONY: help demo test lint bench docs clean force
+.PHONY: help demo test lint bench docs serve clean force
 
 help: ## list the targets
 	@echo "make <target> [ARGS='...'] [PYTHON=python3] [WORKERS=2]"
@@ -42,6 +42,9 @@ bench: $(VENV)/.stamp-recipes ## measure beside the peers, in environments of th
 docs: $(VENV)/.stamp-docs ## build the documentation into site/
 	@echo "Building the documentation into site/."
 	@$(BIN)/mkdocs build --strict $(ARGS)
+
+serve: $(VENV)/.stamp-docs ## serve the documentation on this machine, and build it again at changes
+	@$(BIN)/mkdocs serve $(ARGS)
 
 clean: ## remove caches and build products; keep .venv and runs/
 	@echo "Removing caches and build products; .venv and runs/ stay."

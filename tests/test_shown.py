@@ -60,3 +60,8 @@ def test_names_cannot_break_the_table():
     shown = ct.compare(model, model)._repr_html_()
     assert "<b>" not in shown
     assert "&lt;b&gt;" in shown
+
+
+def test_a_figure_is_a_picture():
+    plot = pytest.importorskip("continua.plot")
+    assert plot.weights(BLOCK)._repr_png_().startswith(b"\x89PNG")

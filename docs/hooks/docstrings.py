@@ -1,8 +1,8 @@
 """Two things that docstrings write and Markdown does not know: formulas and doctests.
 
-A formula is ``.. math::`` or ``:math:`...```. It becomes MathML when the site is built, so that a
-page needs no script to show it. A doctest becomes a code block; Markdown alone would read its
-``>>>`` as quotations.
+A formula is ``.. math::`` or ``:math:`...```, on a page also ``$$...$$``. It becomes MathML when
+the site is built, so that a page needs no script to show it. A doctest becomes a code
+block; Markdown alone would read its ``>>>`` as quotations.
 """
 
 import re
@@ -15,6 +15,7 @@ from markdown.preprocessors import Preprocessor
 
 # The formula follows on the same line, or indented below it, or both.
 BLOCK = re.compile(r"^\.\. math::[ ]*(.*(?:\n(?:[ \t]*\n)*[ ]{2,}.*)*)", re.MULTILINE)
+DOLLARS = re.compile(r"^\$\$(.+?)\$\$$", re.MULTILINE | re.DOTALL)
 INLINE = r"(?<!`):math:`([^`]+)`"
 
 
@@ -40,7 +41,7 @@ class Displayed(Preprocessor):
             html = convert(match[1].strip(), display="block")
             return f"\n{self.md.htmlStash.store(html)}\n"
 
-        return BLOCK.sub(stash, "\n".join(lines)).split("\n")
+        return DOLLARS.sub(stash, BLOCK.sub(stash, "\n".join(lines))).split("\n")
 
 
 class Inline(InlineProcessor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
@@ -60,6 +61,15 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return drawn
 
 
+class _Shown(Figure):  # type: ignore[misc]
+    """A figure that a notebook shows, also when nothing has imported pyplot there."""
+
+    def _repr_png_(self) -> bytes:
+        out = io.BytesIO()
+        self.savefig(out, format="png", dpi=100)
+        return out.getvalue()
+
+
 def figure(width: float, height: float) -> Figure:
     """An empty figure, its size in inches, apart from pyplot and its state."""
-    return Figure(figsize=(width, height), dpi=150, layout="constrained")
+    return _Shown(figsize=(width, height), dpi=150, layout="constrained")
