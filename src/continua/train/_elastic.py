@@ -1,4 +1,4 @@
-"""Elastic training: the full size and a smaller one in every step."""
+"""Elastic training: the full size and smaller ones in every step."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def further_loss(
     training: Training,
     step: int,
 ) -> Tensor | None:
-    """What a step adds to the loss of the full size: that of a smaller size, and smoothness.
+    """What a step adds to the loss of the full size: those of smaller sizes, and smoothness.
 
     Args:
         task: whose loss it is.
@@ -82,13 +82,14 @@ def further_loss(
         seen: what the task was given, with the outputs of the full size.
         batch: of this step.
         training: the course.
-        step: by which the smaller sizes take turns.
+        step: its number.
     """
     found: Tensor | None = None
-    if isinstance(seen, Seen) and isinstance(model, Elastic) and len(model.sizes) > 1:
-        size = model.sizes[1 + step % (len(model.sizes) - 1)]
-        assert isinstance(size, int)
-        found = task.taught(Seen(seen.model, size), batch, seen.outputs)
+    if isinstance(seen, Seen) and isinstance(model, Elastic):
+        for size in model.trained(step):
+            assert isinstance(size, int)
+            taught = task.taught(Seen(seen.model, size), batch, seen.outputs)
+            found = taught if found is None else found + taught
     if training.smoothness:
         penalty = training.smoothness * smoothness(model)
         found = penalty if found is None else found + penalty

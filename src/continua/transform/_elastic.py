@@ -32,7 +32,7 @@ class Elastic(nn.Module):
     linear matter: each size has buffers of its own, which its own forward passes update.
 
     Called like the model itself it runs the full size, and with `size=` another one. `loss` is
-    that of the full size plus one smaller size, another at every call. `at` gives a plain model.
+    that of the full size plus those of one or two smaller ones. `at` gives a plain model.
 
     Args:
         model: any module that contains ODE blocks. It is trained in place: its parameters are
@@ -101,7 +101,7 @@ class Elastic(nn.Module):
         return self._small[index - 1].call(self.model, self.statistics[index - 1], args, kwargs)
 
     def loss(self, x: Any, criterion: Callable[[Any], Tensor]) -> Tensor:
-        """The loss of the full size plus that of one smaller size; they take turns.
+        """The loss of the full size plus those of `trained(turn)`, where `turn` counts the calls.
 
         Args:
             x: the input of the model.
@@ -109,15 +109,28 @@ class Elastic(nn.Module):
         """
         outputs = self(x)
         loss = criterion(outputs)
-        if len(self.sizes) == 1:
-            return loss
-        size = self.sizes[1 + int(self.turn) % len(self._small)]
-        self.turn += 1
-        smaller = self(x, size=size)
-        if self.teach is None:
-            return loss + criterion(smaller)
         taught = by_classes if self.teach == "classes" else self.teach
-        return loss + taught(smaller, _detached(outputs))
+        for size in self.trained(int(self.turn)):
+            smaller = self(x, size=size)
+            loss = loss + (
+                criterion(smaller) if taught is None else taught(smaller, _detached(outputs))
+            )
+        self.turn += 1
+        return loss
+
+    def trained(self, step: int) -> tuple[Choice, ...]:
+        """The smaller sizes that a step trains beside the full one.
+
+        They are the smallest, and in every second step one of those between, in turn. A network
+        whose largest and smallest sizes are good has good ones between.
+
+        Args:
+            step: its number.
+        """
+        between, smallest = self.sizes[1:-1], self.sizes[1:][-1:]
+        if not between or step % 2 == 0:
+            return smallest
+        return (*smallest, between[step // 2 % len(between)])
 
     def at(self, size: Choice) -> nn.Module:
         """A plain model of one size: a copy, as `compress` makes it, with its own statistics.
