@@ -116,7 +116,7 @@ def cost(options: argparse.Namespace, steps: int = 24) -> dict[str, float]:
     for name, run in found.items():
         dataset, task = run.load()
         model = run.laid_out(run.setup.make(dataset)).train()
-        elastic = ct.Elastic(model, SIZES, teach="classes") if name == "elastic" else None
+        elastic = ct.Elastic(model, SIZES) if name == "elastic" else None
         index = torch.arange(run.setup.training.batch_size)
         x, y = task.batch("train", index, torch.Generator().manual_seed(0))
         if run.setup.channels_last:

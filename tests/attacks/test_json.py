@@ -77,7 +77,7 @@ def changed(value, path, new):
 def test_wrong_types_anywhere_in_a_config(tmp_path):
     model = ct.build(Net, width=4, basis=ct.Fourier(1), solver=ct.Dopri5())
     model.block.gradient = ct.Adjoint(solver=ct.RK4(steps=2))
-    elastic = ct.Elastic(ct.build(Net, width=4), [4, 2], teach="classes")
+    elastic = ct.Elastic(ct.build(Net, width=4), [4, 2])
     rng = random.Random(0)
     for name, saved in {"plain": model, "elastic": elastic}.items():
         folder = ct.save(saved, tmp_path / name)

@@ -257,7 +257,7 @@ def test_a_file_names_the_defaults_too_and_one_that_does_not_is_read_with_them(t
 
 def test_an_elastic_model_is_one_file(tmp_path):
     torch.manual_seed(0)
-    elastic = ct.Elastic(ct.build(Net, width=5), [4, 2, 1], teach="classes")
+    elastic = ct.Elastic(ct.build(Net, width=5), [4, 2, 1])
     x = torch.randn(8, 3)
     for _ in range(4):
         elastic.loss(x, lambda out: out.square().mean())
@@ -265,7 +265,7 @@ def test_an_elastic_model_is_one_file(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "config.json"}
     loaded = load(tmp_path)
     assert_same(elastic, loaded)
-    assert (loaded.sizes, loaded.teach) == ((4, 2, 1), "classes")
+    assert loaded.sizes == (4, 2, 1)
     for size in (4, 2, 1):
         plain = load(tmp_path, size=size)
         assert not plain.training

@@ -4,11 +4,10 @@ import dataclasses
 
 import pytest
 import torch
-from torch import nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch.nn.functional import cross_entropy
 
 import continua as ct
-from continua.train import Checkpoints, Classification, Task, evaluate, fit
+from continua.train import Checkpoints, Classification, evaluate, fit
 from train.subjects import Small, course, points, run, small, task
 
 
@@ -44,7 +43,7 @@ def test_a_step_is_the_users_own_loop(tmp_path):
 
     outcome = fit(make, Classification(data), training, tmp_path, device="cpu")
     torch.manual_seed(training.seed)
-    elastic = ct.Elastic(make(), [2, 1], teach="classes")
+    elastic = ct.Elastic(make(), [2, 1])
     x, y = data.prepared(data.train.inputs), data.train.targets
     loss = elastic.loss(x, lambda out: cross_entropy(out, y)) + 0.3 * ct.smoothness(elastic)
     loss.backward()
@@ -61,34 +60,6 @@ def test_smoothness_makes_weights_alike_over_depth(tmp_path):
     smooth = fit(make, task(), course(epochs=3, smoothness=1.0), tmp_path / "smooth", device="cpu")
     assert not isinstance(smooth.model, ct.Elastic)
     assert ct.smoothness(smooth.model) < 0.5 * ct.smoothness(plain.model)
-
-
-@pytest.mark.parametrize("ignore", [None, 0])
-def test_what_classes_teach(ignore):
-    torch.manual_seed(0)
-    subject = Classification(points(), ignore=ignore)
-    x, y = torch.randn(6, 2), torch.arange(6) % 3
-    model, outputs = nn.Linear(2, 3), torch.randn(6, 3)
-    each = cross_entropy(model(x), outputs.softmax(-1), reduction="none")
-    counted = y != ignore if ignore is not None else torch.ones(6, dtype=torch.bool)
-    found = subject.taught(model, (x, y), outputs)
-    torch.testing.assert_close(found, each[counted].mean())
-
-
-def test_what_one_logit_teaches():
-    torch.manual_seed(0)
-    subject = Classification(points(classes=2))
-    x, y = torch.randn(6, 2), torch.arange(6) % 2
-    model, outputs = nn.Linear(2, 1), torch.randn(6, 1)
-    expected = binary_cross_entropy_with_logits(model(x), outputs.sigmoid())
-    torch.testing.assert_close(subject.taught(model, (x, y), outputs), expected)
-
-
-def test_a_task_that_does_not_teach_uses_its_own_loss():
-    subject = task()
-    x, y = subject.batch("train", torch.arange(8), None)
-    model = nn.Linear(2, 3)
-    assert Task.taught(subject, model, (x, y), None) == subject.loss(model, (x, y))[0]
 
 
 def test_a_run_of_an_earlier_version_goes_on(tmp_path):

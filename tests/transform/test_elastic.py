@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import cross_entropy
 
 import continua as ct
 from continua.field import tensor
@@ -114,30 +114,12 @@ def test_the_loss_is_that_of_the_full_size_and_of_smaller_ones(data):
     torch.testing.assert_close(
         torch.stack(losses), torch.stack([full + one, full + one + half, full + one])
     )
-    taught = ct.Elastic(model, [4, 2], teach=mse_loss)
-    expected = full + mse_loss(taught(x, size=2), taught(x))
-    torch.testing.assert_close(taught.loss(x, lambda out: cross_entropy(out, y)), expected)
-    classes = ct.Elastic(model, [4, 2], teach="classes")
-    expected = full + cross_entropy(classes(x, size=2), classes(x).softmax(-1))
-    torch.testing.assert_close(classes.loss(x, lambda out: cross_entropy(out, y)), expected)
 
 
 def test_the_sizes_between_take_turns():
     elastic = ct.Elastic(net(None, ct.PiecewiseConstant(8), ct.Euler(steps=8)), [8, 4, 2, 1])
     assert [elastic.trained(n) for n in range(4)] == [(1,), (1, 4), (1,), (1, 2)]
     assert ct.Elastic(net(), [4]).trained(1) == ()
-
-
-def test_the_teacher_is_not_taught(data):
-    x, _ = data
-    model = net()
-    elastic = ct.Elastic(model, [4, 2], teach="classes")
-    elastic.loss(x, lambda out: 0 * out.sum()).backward()
-    found = {name: p.grad.clone() for name, p in model.named_parameters()}
-    model.zero_grad()
-    cross_entropy(elastic(x, size=2), elastic(x).softmax(-1).detach()).backward()
-    for name, p in model.named_parameters():
-        torch.testing.assert_close(p.grad, found[name])
 
 
 def test_the_only_parameters_are_those_of_the_model():
@@ -249,7 +231,7 @@ def test_bad_sizes(sizes, match):
         ct.Elastic(Net(), sizes)
 
 
-def test_bad_models_and_teachers(data):
+def test_bad_models():
     with pytest.raises(ct.ArgumentError, match="no ODEBlock"):
         ct.Elastic(nn.Linear(2, 2), [1])
     with pytest.raises(ct.ArgumentError, match="different sizes"):
@@ -261,13 +243,6 @@ def test_bad_models_and_teachers(data):
         ct.Elastic(elastic, [4, 2])
     with pytest.raises(ct.ArgumentError, match="there is no size 3; there are 4, 2"):
         elastic.at(3)
-    with pytest.raises(ct.ArgumentError, match="teach is"):
-        ct.Elastic(Net(), [4, 2], teach="outputs")
     for verb in (lambda m: ct.compress(m, steps=2), ct.unroll):
         with pytest.raises(ct.ArgumentError, match=r"elastic\.at"):
             verb(elastic)
-    one = nn.Sequential(
-        ct.ODEBlock(mlp(3), ct.PiecewiseConstant(2), ct.Euler(steps=2)), nn.Linear(3, 1)
-    )
-    with pytest.raises(ct.ShapeError, match="at least two classes"):
-        ct.Elastic(one, [2, 1], teach="classes").loss(torch.ones(2, 3), torch.sum)

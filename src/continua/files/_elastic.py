@@ -18,9 +18,8 @@ MOST_SIZES = 64
 
 
 def elastic_config(model: Elastic) -> dict[str, Any]:
-    """What makes an elastic model of a plain one; a function that teaches is not kept."""
-    teach = "classes" if model.teach == "classes" else None
-    return {"sizes": encode(list(model.sizes), "Elastic"), "teach": teach}
+    """What makes an elastic model of a plain one."""
+    return {"sizes": encode(list(model.sizes), "Elastic")}
 
 
 def elastic_from_config(model: nn.Module, config: Any, path: Path) -> Elastic:
@@ -29,7 +28,7 @@ def elastic_from_config(model: nn.Module, config: Any, path: Path) -> Elastic:
         sizes = decode(entry(config, "sizes", list, path))
         if len(sizes) > MOST_SIZES:
             raise ArgumentError(f"there are {len(sizes):,}, and a file has at most {MOST_SIZES}")
-        return Elastic(model, sizes, teach=config.get("teach"))
+        return Elastic(model, sizes)
     except (KeyError, TypeError, AttributeError, ContinuaError) as error:
         raise FileError(f"{path} has sizes that cannot be: {error}") from error
 

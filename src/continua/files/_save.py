@@ -58,8 +58,8 @@ def save(
     Args:
         model: made by `build` or `load`, or with the factory given here; `refine` and
             `compress` keep the factory and its arguments. One file holds all sizes of an
-            `Elastic`, but not a function that it was given as `teach`. A converted model of
-            `transformers` needs no factory: its own config is stored.
+            `Elastic`. A converted model of `transformers` needs no factory: its own config is
+            stored.
         folder: made if it does not exist.
         factory: what makes a model of this kind, if `build` did not record it. It is called once
             to check that names and shapes are those of the model.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError
@@ -15,26 +16,17 @@ from ._size import functions
 from ._task import Task
 
 
-class Seen(nn.Module):
-    """A model at one of its sizes, that keeps its last outputs.
+class Sized(nn.Module):
+    """An elastic model at one of its sizes, as a task calls it."""
 
-    Args:
-        model: called with `size=`, if there is one.
-        size: None for a model of one size, and for the full one.
-    """
-
-    def __init__(self, model: nn.Module, size: int | None = None):
+    def __init__(self, model: nn.Module, size: Any):
         super().__init__()
         self.model, self.size = model, size
         self.training = model.training
-        self.outputs: Any = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The outputs of this size."""
-        if self.size is not None:
-            kwargs = {**kwargs, "size": self.size}
-        self.outputs = self.model(*args, **kwargs)
-        return self.outputs
+        return self.model(*args, size=self.size, **kwargs)
 
 
 def elastic(model: nn.Module, training: Training) -> nn.Module:
@@ -69,7 +61,7 @@ def plain(model: nn.Module) -> nn.Module:
 def further_loss(
     task: Task,
     model: nn.Module,
-    seen: nn.Module,
+    wrapped: nn.Module,
     batch: Sequence[Tensor],
     training: Training,
     step: int,
@@ -79,18 +71,14 @@ def further_loss(
     Args:
         task: whose loss it is.
         model: that is trained.
-        seen: what the task was given, with the outputs of the full size.
+        wrapped: what is called in its place, where several processes train it.
         batch: of this step.
         training: the course.
         step: its number.
     """
-    found: Tensor | None = None
-    if isinstance(seen, Seen) and isinstance(model, Elastic):
-        for size in model.trained(step):
-            assert isinstance(size, int)
-            taught = task.taught(Seen(seen.model, size), batch, seen.outputs)
-            found = taught if found is None else found + taught
+    found: list[Tensor] = []
+    if isinstance(model, Elastic):
+        found += [task.loss(Sized(wrapped, n), batch)[0] for n in model.trained(step)]
     if training.smoothness:
-        penalty = training.smoothness * smoothness(model)
-        found = penalty if found is None else found + penalty
-    return found
+        found.append(training.smoothness * smoothness(model))
+    return torch.stack(found).sum() if found else None

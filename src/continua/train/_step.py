@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ContinuaError, SolveError
 from continua.measure import count_evaluations
-from continua.transform import Elastic
 
 from ._checkpoint import Position
 from ._config import Training
-from ._elastic import Seen, further_loss
+from ._elastic import further_loss
 from ._process import any_process, average_statistics, summed
 from ._random import mixed
 from ._task import Tally, Task
@@ -115,10 +114,9 @@ class TrainingStep:
         """Compute the gradient of the loss of a batch; what was measured."""
         try:
             with self.accelerator.autocast():
-                seen = Seen(self.wrapped) if isinstance(self.model, Elastic) else self.wrapped
-                found = self.task.loss(seen, batch)
+                found = self.task.loss(self.wrapped, batch)
                 further = further_loss(
-                    self.task, self.model, seen, batch, self.training, position.step
+                    self.task, self.model, self.wrapped, batch, self.training, position.step
                 )
         except ContinuaError as error:
             # A block refuses the output of a layer that diverged: blame the weights, not the data.

@@ -79,16 +79,6 @@ class Task(ABC):
         """What a model is called with: a tensor, or a dictionary of keyword arguments."""
         return batch[0]
 
-    def taught(self, model: nn.Module, batch: Sequence[Tensor], outputs: Any) -> Tensor:
-        """The loss of a smaller size of an elastic model; its own loss, unless a task knows better.
-
-        Args:
-            model: the smaller size.
-            batch: which the full size has seen.
-            outputs: of the full size.
-        """
-        return self.loss(model, batch)[0]
-
 
 class Classification(Task):
     """Cross-entropy: one class per sample, or one per position of a sequence.
@@ -174,20 +164,6 @@ class Classification(Task):
         tally.add("accuracy", float(right.sum()), count)
         # A batch in which nothing counts has no loss, rather than one that is not a number.
         return total / max(count, 1.0), tally
-
-    def taught(self, model: nn.Module, batch: Sequence[Tensor], outputs: Any) -> Tensor:
-        """The cross-entropy with the classes' probabilities that the full size gives."""
-        inputs, targets = batch
-        logits: Tensor = model(inputs)
-        teacher = outputs.detach()
-        counted = self._counted(targets.reshape(-1))
-        if logits.shape[-1] == 1:
-            wanted = teacher.reshape(-1).sigmoid()
-            losses = binary_cross_entropy_with_logits(logits.reshape(-1), wanted, reduction="none")
-        else:
-            flat, wanted = logits.flatten(0, -2), teacher.flatten(0, -2).softmax(-1)
-            losses = cross_entropy(flat, wanted, reduction="none")
-        return losses[counted].sum() / max(float(counted.sum()), 1.0)
 
     def judgements(self, part: PartName, samples: int) -> int:
         return int(self._counted(self.part(part).targets[:samples]).sum())

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from continua._errors import ArgumentError, ModuleError, ShapeError
+from continua._errors import ArgumentError
 from continua.field import slot, tensor
 
 from ._blocks import blocks, mapped
 from ._compress import Mappings, compress
 from ._sizes import Choice, check_nested, choices, own_size
-
-Teach = Callable[[Any, Any], Tensor] | Literal["classes"] | None
 
 
 class Elastic(nn.Module):
@@ -41,9 +39,6 @@ class Elastic(nn.Module):
             number is a number of basis functions, with the steps in proportion. A dictionary has
             arguments of `compress`: basis, steps, solver, state_basis, method, per_block; `{}` is
             the model itself.
-        teach: how a smaller size learns. None: by the same criterion as the full one.
-            `"classes"`: from the probabilities that the full size gives, for outputs that are
-            scores of classes, `[..., classes]`. Or a function of its outputs and the full size's.
 
     Attributes:
         model: the full size.
@@ -52,7 +47,7 @@ class Elastic(nn.Module):
     Example:
         >>> import continua as ct
         >>> block = ct.ODEBlock(nn.Linear(2, 2), ct.PiecewiseConstant(4), ct.Euler(steps=4))
-        >>> elastic = ct.Elastic(block, sizes=[4, 2, 1], teach="classes")
+        >>> elastic = ct.Elastic(block, sizes=[4, 2, 1])
         >>> x, y = torch.ones(3, 2), torch.tensor([0, 1, 1])
         >>> elastic.loss(x, lambda out: nn.functional.cross_entropy(out, y)).backward()
         >>> elastic.at(2).field.weight.shape
@@ -61,25 +56,14 @@ class Elastic(nn.Module):
 
     turn: Tensor
 
-    def __init__(
-        self,
-        model: nn.Module,
-        sizes: Sequence[Choice],
-        *,
-        teach: Teach = None,
-    ):
+    def __init__(self, model: nn.Module, sizes: Sequence[Choice]):
         super().__init__()
         if isinstance(model, Elastic):
             raise ArgumentError("the model is elastic already; give its plain model, elastic.model")
-        if not (teach is None or teach == "classes" or callable(teach)):
-            raise ArgumentError(
-                f"teach is 'classes', None or a function of two outputs, not {teach!r}"
-            )
         arguments = choices(model, sizes)
         made = [compress(model, **each) for each in arguments]
         check_nested([model, *made], sizes)
-        self.model, self.teach = model, teach
-        self.sizes = tuple(sizes)
+        self.model, self.sizes = model, tuple(sizes)
         self.statistics = nn.ModuleList(_Buffers(small) for small in made[1:])
         self._small = [
             _Small(model, small, each.get("method", "project"))
@@ -105,16 +89,11 @@ class Elastic(nn.Module):
 
         Args:
             x: the input of the model.
-            criterion: the loss of the full size, given its outputs.
+            criterion: the loss of a size, given its outputs.
         """
-        outputs = self(x)
-        loss = criterion(outputs)
-        taught = by_classes if self.teach == "classes" else self.teach
+        loss = criterion(self(x))
         for size in self.trained(int(self.turn)):
-            smaller = self(x, size=size)
-            loss = loss + (
-                criterion(smaller) if taught is None else taught(smaller, _detached(outputs))
-            )
+            loss = loss + criterion(self(x, size=size))
         self.turn += 1
         return loss
 
@@ -165,8 +144,8 @@ class Elastic(nn.Module):
                 f"an elastic model grows if its sizes are whole numbers, not {self.sizes[0]!r}"
             )
         if full == self.sizes[0]:
-            return Elastic(model, self.sizes, teach=self.teach)._with(list(self.statistics))
-        made = Elastic(model, (full, *self.sizes), teach=self.teach).train(self.training)
+            return Elastic(model, self.sizes)._with(list(self.statistics))
+        made = Elastic(model, (full, *self.sizes)).train(self.training)
         return made._with([_Buffers(self.model), *self.statistics])
 
     def _with(self, statistics: Sequence[nn.Module]) -> Self:
@@ -262,28 +241,3 @@ class _Small:
         hollow = {id(value): value.new_empty(0) for value in found if value.requires_grad}
         made.module = copy.deepcopy(self.module, {**memo, **hollow})
         return made
-
-
-def by_classes(outputs: Tensor, teacher: Tensor) -> Tensor:
-    """The cross-entropy with the probabilities of a teacher, `[..., classes]`, on average."""
-    if not isinstance(outputs, Tensor) or outputs.dim() == 0 or outputs.shape[-1] < 2:
-        shape = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise ShapeError(
-            f"teach='classes' needs scores of at least two classes, [..., classes], not {shape}; "
-            "give Elastic teach=None or a function of two outputs"
-        )
-    wanted = teacher.detach().softmax(-1)
-    return -(wanted * outputs.log_softmax(-1)).sum(-1).mean()
-
-
-def _detached(outputs: Any) -> Any:
-    if isinstance(outputs, Tensor):
-        return outputs.detach()
-    if isinstance(outputs, Mapping):
-        return {key: _detached(value) for key, value in outputs.items()}
-    if isinstance(outputs, tuple | list):
-        return [_detached(value) for value in outputs]
-    raise ModuleError(
-        f"the model gives {type(outputs).__name__}, and only tensors can be learnt from; "
-        "give Elastic a model that returns tensors"
-    )
