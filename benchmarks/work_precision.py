@@ -15,11 +15,11 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from detest import PROBLEMS, error_ratios, reference, relative
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
 import continua as ct
+from detest import PROBLEMS, error_ratios, reference, relative
 
 NAMES = ("B1", "D3", "E2", "van der Pol 10")
 #: by order: tolerances, and the methods of every library
@@ -118,10 +118,12 @@ def figure(out: str) -> None:
             for library in (x for x in there if x in methods):
                 for method, style in zip(methods[library], ("o-", "s--"), strict=False):
                     points = [point(library, name, method, t) for t in tolerances]
-                    print(f"{name:<16}{library:<13}{method:<8}", *(f"{n}:{e:.1e}" for n, e in points),
-                          flush=True)  # fmt: skip
+                    row_of = " ".join(f"{n}:{e:.1e}" for n, e in points)
+                    print(f"{name:<16}{library:<13}{method:<8}{row_of}", flush=True)
                     label = f"{library} {method}"
-                    ax.loglog(*zip(*points, strict=True), style, c=COLOURS[library], ms=4, label=label)
+                    ax.loglog(
+                        *zip(*points, strict=True), style, c=COLOURS[library], ms=4, label=label
+                    )
             ax.grid(alpha=0.3)
             if order == 3:
                 ax.set_title(name)

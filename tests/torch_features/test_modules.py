@@ -39,7 +39,8 @@ def test_a_parametrization_after_wrapping(kind):
     torch.testing.assert_close(stack.grad, plain.field[0].weight.grad)
     torch.testing.assert_close(update.b.grad, plain.field[0].weight.grad[0] @ update.a.T)
     torch.testing.assert_close(block.at(0.3)(x), plain.at(0.3)(x))
-    torch.testing.assert_close(ct.unroll(block)(x), plain(x))
+    if isinstance(kind[1], ct.RK4):  # a reversible method cannot be unrolled
+        torch.testing.assert_close(ct.unroll(block)(x), plain(x))
     torch.testing.assert_close(ct.refine(block)(x), ct.refine(plain)(x))
 
 
@@ -110,7 +111,10 @@ def test_torchscript():
     block, x = made(KINDS[0]).eval(), inputs()
     with pytest.raises(ct.ModuleError, match="unroll"):
         torch.jit.script(nn.Sequential(block))
-    torch.testing.assert_close(torch.jit.script(ct.unroll(block))(x), block(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of annotations that it does not read
+        scripted = torch.jit.script(ct.unroll(block))
+    torch.testing.assert_close(scripted(x), block(x))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=repr)
