@@ -1,5 +1,6 @@
 """Every solver on problems with a known solution, on its own and inside a block."""
 
+import gc
 import json
 import math
 import re
@@ -282,3 +283,18 @@ def test_a_solver_that_is_unknown(name):
 def test_a_config_that_is_damaged(config):
     with pytest.raises(ArgumentError):
         from_config(Solver, config)
+
+
+def test_spans_that_were_seen_are_forgotten():
+    def kept():
+        gc.collect()
+        return sum(type(thing) is Stage for thing in gc.get_objects())
+
+    def solve(first):
+        for i in range(first, first + 200):
+            ct.odeint(lambda s, z: -z, torch.ones(1), (0.0, 1.0 + i), solver=ct.Euler(steps=2))
+        return kept()
+
+    full = solve(0)  # more spans than are kept
+    assert solve(200) <= full
+    assert solve(400) <= full

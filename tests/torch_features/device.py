@@ -1,4 +1,4 @@
-"""Where the tests of this folder run: `CONTINUA_DEVICE=cuda python -m pytest tests/torch_features`."""
+"""Where these tests run: `CONTINUA_DEVICE=cuda python -m pytest tests/torch_features`."""
 
 import os
 

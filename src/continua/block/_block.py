@@ -223,7 +223,11 @@ class ODEBlock(nn.Module):
             control: what a `Field` sees as the input x; z by default.
             kwargs: further arguments of the field.
         """
-        with self._dynamics(z, args, kwargs, control, self.span, None, self.solver) as dynamics:
+        # Autograd follows it, whatever the gradient of a solve is.
+        dynamics = self._dynamics(
+            z, args, kwargs, control, self.span, None, self.solver, Backprop()
+        )
+        with dynamics:
             problem = dynamics.call.problem
             (evaluate,) = dynamics.at([Stage(checked_depth(s), "right")])
             return problem.state(evaluate(problem.z))
@@ -326,11 +330,12 @@ class ODEBlock(nn.Module):
         ends: Ends,
         cost: RunningCost | None,
         solver: Solver,
+        gradient: Gradient | None = None,
     ) -> BlockDynamics:
         name = next(iter(self.expansion.weights), None)
         weight = next(self.field.parameters(), None) if name is None else tensor(self.field, name)
         values = self.span if ends is self.span else checked_span(ends)
-        gradient = gradient_here(self.gradient)
+        gradient = gradient_here(self.gradient if gradient is None else gradient)
         problem = Problem.of(x, cost, weight, values, gradient)
         if isinstance(control, Signal):
             control.check(values)
@@ -339,8 +344,7 @@ class ODEBlock(nn.Module):
 
     def __prepare_scriptable__(self) -> Self:
         raise ModuleError(
-            "TorchScript cannot follow a solve; use torch.export.export(model, (x,)), or "
-            "torch.jit.trace on continua.unroll(model)"
+            "TorchScript cannot follow a solve; script continua.unroll(model), or use torch.export"
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

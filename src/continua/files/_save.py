@@ -68,6 +68,7 @@ def save(
     Returns:
         The folder.
     """
+    refuse_sharded(model)
     plain = model.model if isinstance(model, Elastic) else model
     recipe = recipe_of(plain) or hosted_recipe(plain)
     if factory is not None:
@@ -79,7 +80,6 @@ def save(
         )
     if factory is not None:
         _check_factory(plain, factory, dict(arguments or {}))
-    refuse_sharded(model)
     tensors = unique_tensors(model)
     weights = save_tensors(tensors, metadata={"format": "pt"})
     about = {"bytes": len(weights), "sha256": sha256(weights), "dtype": _float_types(tensors)}

@@ -1,0 +1,69 @@
+"""`torch.compile`: one graph, forward and backward."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+
+import continua as ct
+from continua.basis import FAMILIES
+from continua.solve import SOLVERS
+from torch_features.device import ADJOINT, EXACT, inputs, made
+
+FLOAT = torch.float32
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch.compiler.reset()  # each case counts as a recompilation of the same code
+
+
+def compare(block, **options):
+    """The compiled block against the block: result, gradients, statistics."""
+    other, x = copy.deepcopy(block), inputs(dtype=FLOAT)
+    y, expected = torch.compile(other, fullgraph=True, **options)(x), block(x)
+    close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
+    close(y, expected)
+    y.square().sum().backward()
+    expected.square().sum().backward()
+    for mine, theirs in zip(other.parameters(), block.parameters(), strict=True):
+        close(mine.grad, theirs.grad)
+    for mine, theirs in zip(other.buffers(), block.buffers(), strict=True):
+        close(mine, theirs)
+
+
+def case(solver, family):
+    kind = (ct.Backprop(), SOLVERS[solver](steps=2))
+    return made(kind, FAMILIES[family].of_size(3), dtype=FLOAT, norm=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("solver", "family"), [("Euler", "PiecewiseConstant"), ("Heun", "Fourier")]
+)
+def test_inductor(solver, family):
+    compare(case(solver, family))
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_inductor_with_every_solver_and_basis(solver, family):
+    compare(case(solver, family))
+
+
+@pytest.mark.parametrize("kind", EXACT[1:], ids=repr)
+def test_every_exact_gradient(kind):
+    compare(made(kind, dtype=FLOAT, norm=True), backend="aot_eager")
+
+
+@pytest.mark.parametrize("kind", ADJOINT[:1], ids=repr)
+def test_an_adjoint_is_no_single_graph(kind):
+    block, x = made(kind, dtype=FLOAT), inputs(dtype=FLOAT)
+    with pytest.raises(Exception, match="use Backprop"):
+        torch.compile(block, fullgraph=True, backend="eager")(x)
+    torch.compiler.reset()
+    with torch.no_grad():
+        found = torch.compile(block, fullgraph=True, backend="eager")(x)
+    torch.testing.assert_close(found, block(x))
