@@ -210,9 +210,8 @@ def main() -> int:
         counts = {key.split()[1]: n for key, n in seen.items() if key.split()[0] == name}
         findings += sum(n for key, n in counts.items() if key not in ("loaded", "refused"))
         print(f"{sum(counts.values()):7,}  {name}: {counts}")
-    print(
-        f"{sum(seen.values()):,} mutants, {findings} findings{f' in {options.out}' * bool(findings)}"
-    )
+    where = f" in {options.out}" if findings else ""
+    print(f"{sum(seen.values()):,} mutants, {findings} findings{where}")
     return bool(findings)
 
 
