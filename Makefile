@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Two installs into one environment at once would damage it, even under make -j.
 .NOTPARALLEL:
 
-.PHONY: help demo test lint bench docs serve clean force
+.PHONY: help demo test lint bench fuzz crash docs serve clean force
 
 help: ## list the targets
 	@echo "make <target> [ARGS='...'] [PYTHON=python3] [WORKERS=2]"
@@ -38,6 +38,13 @@ lint: $(VENV)/.stamp-dev ## check style, formatting and types
 bench: $(VENV)/.stamp-recipes ## measure beside the peers, in environments of their own
 	@echo "Measuring beside the peers." >&2
 	@PYTHONPATH=benchmarks $(BIN)/python -m peers $(ARGS)
+
+# The corpus is made with the small models and files of the tests.
+fuzz: $(VENV)/.stamp-dev ## load damaged files of every format; findings go to runs/fuzz
+	@OMP_NUM_THREADS=1 PYTHONPATH=benchmarks:tests $(BIN)/python -m trust.fuzz $(ARGS)
+
+crash: $(VENV)/.stamp-dev ## kill trainings at every file operation, resume and compare the bits
+	@OMP_NUM_THREADS=1 PYTHONPATH=benchmarks $(BIN)/python -m trust.crash $(ARGS)
 
 docs: $(VENV)/.stamp-docs ## build the documentation into site/
 	@echo "Building the documentation into site/."

@@ -17,11 +17,11 @@ HEAD = f"""# Claims of the papers
 
 Every claim of the three papers, the paper's number, ours, and what they say together. This page is
 written by `PYTHONPATH=benchmarks python -m claims` from the tables of the other pages, and a test
-compares the two. The date, the machine and the command of each run are on the page that it links to.
+compares the two. Date, machine and command of each run are on the page that it links to.
 
 - *Budget* is our training over the paper's: epochs, steps or images seen.
-- A ranking by accuracy is judged only if our best model has at least {REACH:g} of the accuracy of the
-  paper's best; otherwise it is not tested, and the order seen is given for what it is worth. An
+- A ranking by accuracy is judged only if our best model has at least {REACH:g} of the accuracy of
+  the paper's best; otherwise it is not tested, and the verdict only says which order was seen. An
   accuracy by itself is not judged with less than half the budget.
 - A network made smaller without retraining: a loss of up to 1 point holds, up to 3 holds in part.
 - Most runs have one seed.

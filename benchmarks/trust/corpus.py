@@ -157,10 +157,12 @@ def _runs(root: Path) -> dict[str, Format]:
     (setup / "run.json").write_bytes(as_json(described.config()))
     sums = f"{inside}/SHA256SUMS"
     sealed = (*files, sums)
+
+    def checkpoint(folder: Path) -> Any:
+        return digest(load_checkpoint(folder / inside, factory=Small))
+
     return {
-        "checkpoint": Format(
-            run, sealed, lambda f: digest(load_checkpoint(f / inside, factory=Small)), sealed, repair
-        ),
+        "checkpoint": Format(run, sealed, checkpoint, sealed, repair),
         "resume": Format(run, sealed, resumed, sealed, repair, weight=1),
         "index": Format(run, ("checkpoints/index.json",), index),
         "metrics": Format(run, ("metrics.jsonl",), read_history),
@@ -217,7 +219,7 @@ def _data(root: Path) -> dict[str, Format]:
         return sorted(p.relative_to(place).as_posix() for p in place.rglob("*") if p.is_file())
 
     frames = loaded("frames", validation=0.2)
-    bair = loaded("bair", frames=2)
+    bair = loaded("bair", frames=2, validation=0.4)
     return {
         "idx.gz": Format(
             root / "mnist", named("mnist"), loaded("mnist", any_size=True), named("mnist")

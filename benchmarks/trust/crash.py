@@ -178,6 +178,7 @@ class Campaign:
         self.seconds = max(times)
         self.done: Counter[str] = Counter()
         self.wrong: list[str] = []
+        self.stopped = False
 
     def _unbroken(self, where: str | None) -> dict[str, Any]:
         run = self.folder / "unbroken"
@@ -228,7 +229,7 @@ class Campaign:
         code = ended(forked(run, self.task, None, ""))
         found = outcome(run) if code == 0 else {}
         different = [key for key in self.expected if found.get(key) != self.expected[key]]
-        if different:
+        if different and not self.stopped:  # the signal reaches the children too
             self.wrong.append(f"{what}: exit code {code}, other {', '.join(different)}")
             shutil.copytree(run, self.folder / f"wrong-{len(self.wrong)}", dirs_exist_ok=True)
 
@@ -253,10 +254,11 @@ def main() -> int:
         queue = campaign.faults()
         print(f"{campaign.places}, {campaign.seconds:.2f} s a run", flush=True)
         turn, end = 0, time.monotonic() + 60 * options.minutes
-        stopped: list[int] = []
-        signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+        signal.signal(signal.SIGTERM, lambda *_: setattr(campaign, "stopped", True))
         while (
-            sum(campaign.done.values()) < options.kills and time.monotonic() < end and not stopped
+            sum(campaign.done.values()) < options.kills
+            and time.monotonic() < end
+            and not campaign.stopped
         ):
             campaign.attempt(queue.pop() if turn % 3 and queue else None)
             turn += 1

@@ -145,6 +145,7 @@ def campaign(fuzzer: Fuzzer, mutants: int, minutes: float, chunk: int = 500) -> 
         child = os.fork()
         if child == 0:
             code = 1
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             try:
                 fuzzer.serve(range(number, min(number + chunk, mutants)), writing)
                 code = 0
@@ -156,6 +157,8 @@ def campaign(fuzzer: Fuzzer, mutants: int, minutes: float, chunk: int = 500) -> 
         with os.fdopen(reading) as lines:
             number = _followed(lines, child, number, end, seen)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code == -signal.SIGTERM:
+            return seen
         if code and time.monotonic() < end:
             fuzzer.keep(number, name := fuzzer.mutant(number)[0], f"exit code {code}")
             seen[f"{name} crash"] += 1
@@ -194,6 +197,8 @@ def main() -> int:
     parser.add_argument("--formats", nargs="*", help="only these")
     parser.add_argument("--out", type=Path, default=Path("runs/fuzz"), help="for the findings")
     options = parser.parse_args()
+    # The child that the signal ends too is the end of the campaign.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     logging.disable()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -210,9 +215,8 @@ def main() -> int:
         counts = {key.split()[1]: n for key, n in seen.items() if key.split()[0] == name}
         findings += sum(n for key, n in counts.items() if key not in ("loaded", "refused"))
         print(f"{sum(counts.values()):7,}  {name}: {counts}")
-    print(
-        f"{sum(seen.values()):,} mutants, {findings} findings{f' in {options.out}' * bool(findings)}"
-    )
+    where = f" in {options.out}" if findings else ""
+    print(f"{sum(seen.values()):,} mutants, {findings} findings{where}")
     return bool(findings)
 
 

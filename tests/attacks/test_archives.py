@@ -59,6 +59,20 @@ def test_a_tar_bomb(tmp_path, name):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_flipped_bit_in_a_tar(tmp_path):
+    path = tmp_path / "a.tar.gz"
+    with tarfile.open(path, "w:gz", compresslevel=0) as tar:
+        info = tarfile.TarInfo("data.bin")
+        info.size = 2000
+        tar.addfile(info, io.BytesIO(b"x" * 2000))
+    content = bytearray(path.read_bytes())
+    content[content.index(b"xxxx") + 9] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ct.FileError, match="CRC check failed"):
+        unpack(path, ["data.bin"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_tar_that_is_none(tmp_path):
     path = zeros(tmp_path / "a.tar.gz")
     with pytest.raises(ct.FileError, match=r"a\.tar\.gz"):
@@ -68,6 +82,18 @@ def test_a_tar_that_is_none(tmp_path):
 def test_a_zip_bomb(tmp_path):
     np.savez_compressed(tmp_path / "clips.npz", clips=np.zeros((48, 4, 512, 512), np.uint8))
     with pytest.raises(ct.FileError, match="unpacks to"):
+        load("frames", folder=tmp_path)
+
+
+def test_a_member_that_is_no_array(tmp_path):
+    clips = np.zeros((6, 2, 4, 4), np.uint8)
+    np.savez_compressed(tmp_path / "clips.npz", clips=clips)
+    with zipfile.ZipFile(tmp_path / "clips.npz", "a") as archive:
+        archive.writestr("readme.txt", "not an array")
+    assert len(load("frames", folder=tmp_path).test) == 1
+    with zipfile.ZipFile(tmp_path / "clips.npz", "w") as archive:
+        archive.writestr("clips.txt", "not an array")
+    with pytest.raises(ct.FileError, match=r"clips\.npz holds no arrays of clips"):
         load("frames", folder=tmp_path)
 
 

@@ -26,6 +26,9 @@ def test_what_is_not_there_is_an_error():
         number("as trained")
 
 
+SHORT = "budget: 0.50 of the accuracy; the same order"
+
+
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
@@ -39,7 +42,7 @@ def test_what_is_not_there_is_an_error():
         (ranking("", False, 90.0, 94.4), "does not hold here"),
         (
             ranking("", True, 47.2, 94.4),
-            "not tested (budget: 0.50 of the accuracy; the same order)",
+            f"not tested ({SHORT})",
         ),
     ],
 )

@@ -270,4 +270,4 @@ def test_the_polynomials_sentence_follows_the_numbers():
 
 def test_every_recipe_has_every_scale():
     for name in ("nanode/cifar10", "nanode/cifar100", "nanode/digits"):
-        assert RECIPES[name].scales.keys() == {"smoke", "laptop", "full"}
+        assert RECIPES[name].scales.keys() == {"smoke", "laptop", "night", "full"}

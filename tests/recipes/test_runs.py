@@ -195,6 +195,7 @@ def test_a_cut_checkpoint_is_named(trained, capsys, tmp_path):
         (["evaluate", "nowhere"], "no folder"),
         (["data", "mnits"], "did you mean"),
         (["train", "stateful/cifar100", "--scale", "laptop"], "has no scale 'laptop'"),
+        (["reproduce", "stateful/norms", "--scale", "night"], "has no scale 'night'; it has smoke"),
     ],
 )
 def test_mistakes(arguments, message, capsys):

@@ -83,6 +83,8 @@ def unpack(archive: Path, names: Sequence[str], folder: Path) -> None:
                         raise FileError(f"{archive} cannot be unpacked: {member.name} is a link")
                     with source, open(Path(temporary, name), "wb") as target:
                         shutil.copyfileobj(source, target, 2**20)
+                while file.read(2**20):  # the checksum is at the very end
+                    pass
         except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
             raise FileError(f"{archive} cannot be unpacked: {error}") from error
         missing = [name for name in names if not Path(temporary, name).is_file()]

@@ -236,7 +236,9 @@ def _opened(path: Path) -> dict[str, NDArray[Any]]:
         if isinstance(opened, np.ndarray):
             return {path.stem: opened}
         with opened:
-            return {name: opened[name] for name in opened.files}
+            found = {name: opened[name] for name in opened.files}
+            # A member that is no array comes as bytes.
+            return {n: array for n, array in found.items() if isinstance(array, np.ndarray)}
     except Exception as error:  # of the system, of zip, of zlib or of NumPy
         raise FileError(f"{path} cannot be read as arrays: {error}") from None
 

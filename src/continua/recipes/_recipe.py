@@ -46,7 +46,7 @@ class Recipe:
         """A run of this recipe; it begins with `Run.train`.
 
         Args:
-            scale: smoke, laptop or full.
+            scale: smoke, laptop, night or full.
             seed: of weights, order and augmentation.
             folder: of the run; runs/NAME-SCALE-SEED-SETTINGS by default.
             data_folder: where the data lies; None for the user's cache.

@@ -22,6 +22,8 @@ from continua._values import known
 from continua.files import read_json, write_whole
 
 REPORT = "report.html"
+#: what comes of files with other content than expected
+BROKEN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, csv.Error)
 #: scripts and styles of the page itself; images in it; nothing else is ever loaded
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
@@ -59,8 +61,19 @@ def write_report(folder: Path, page: Page | None = None) -> Path:
         folder: of a sweep, a demonstration or a study; of a run, its sweep.
         page: what it shows; None reads the files of the folder.
     """
-    place, found = (folder, page) if page is not None else page_of(folder)
-    write_whole(place / REPORT, as_html(found).encode())
+    try:
+        place, found = (folder, page) if page is not None else page_of(folder)
+        content = as_html(found).encode()
+    except ct.ContinuaError:
+        raise
+    except BROKEN as error:
+        if page is not None:
+            raise
+        raise ct.FileError(
+            f"{folder} holds files that no sweep, demonstration or study wrote ({error!r:.200}); "
+            "run the command that wrote them again"
+        ) from error
+    write_whole(place / REPORT, content)
     return place / REPORT
 
 

@@ -66,7 +66,7 @@ class Run:
     Attributes:
         folder: where it is.
         recipe: its name.
-        scale: smoke, laptop or full.
+        scale: smoke, laptop, night or full.
         setup: model, data and course.
         data_folder: where the data was read from; None for the user's cache.
     """

@@ -19,7 +19,7 @@ from ._parse import nearest
 from ._scaled import scaled
 from ._settings import parsed
 
-Scale = Literal["smoke", "laptop", "full"]
+Scale = Literal["smoke", "laptop", "night", "full"]
 #: called with the name of a file, its bytes so far and its size
 Download = Callable[[str, int, int], None] | None
 #: the kinds of runs, by name

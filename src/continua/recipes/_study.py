@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import continua as ct
 from continua.files import write_json, write_whole
 from continua.train import Progress, Watch, make_folder, silent
 
@@ -39,7 +40,7 @@ class Circumstances:
 
     Attributes:
         folder: for runs and report.
-        scale: smoke, laptop or full.
+        scale: smoke, laptop, night or full.
         seed: of every run.
         data: the folder with the data; None for the user's cache.
         device: to train on.
@@ -91,6 +92,10 @@ class Study(ABC):
 
     def run(self, here: Circumstances) -> Report:
         """Run it, and write the report."""
+        if here.scale not in self.takes:
+            raise ct.ArgumentError(
+                f"{self.name} has no scale {here.scale!r}; it has {', '.join(self.takes)}"
+            )
         make_folder(here.folder)
         paragraphs, facts = self.perform(here)
         facts = {

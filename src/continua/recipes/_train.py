@@ -26,7 +26,8 @@ class RunOptions:
     """How to run a recipe or a study."""
 
     scale: Scale = "laptop"
-    """smoke: seconds, to see that it works; laptop: two cores; full: the paper's own setting."""
+    """smoke: seconds, to see that it works; laptop: two cores; night: two cores for at most eight
+    hours, where a recipe has it; full: the paper's own setting."""
 
     seed: int = 0
     """Of the first weights, the order of the data and its augmentation."""

@@ -63,11 +63,15 @@ RECIPES = tuple(
             "laptop": replace(
                 setup_of(data, (16, 32, 64), 20, LAPTOP), samples=4_000, held_out=2_000
             ),
+            "night": replace(
+                setup_of(data, (16, 32, 64), 20, LAPTOP), samples=20_000, held_out=2_000
+            ),
             "full": replace(setup_of(data, (64, 128, 212), 100, FULL), pad=4, mirror=True),
         },
         {
             "smoke": "seconds, on the embedded digits",
             "laptop": "ten minutes on two cores",
+            "night": "an hour and a half on one core",
             "full": "use a GPU",
         },
     )

@@ -81,6 +81,7 @@ STUDIES = (
         {
             "smoke": "four minutes",
             "laptop": "two and a half hours on two cores",
+            "night": "about seven and a half hours on two cores, estimated from laptop",
             "full": "the paper's setting; use a GPU",
         },
         cifar10,
