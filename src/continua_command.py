@@ -1,7 +1,9 @@
-"""The `continua` command: answers `--help` and `--version` itself, without importing torch."""
+"""The `continua` command: answers what it can itself, without importing torch."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import shutil
 import sys
@@ -38,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(usage(shutil.get_terminal_size().columns))
     elif given in (["--version"], ["-V"]):
         print(f"continua {version()}")
+    elif (said := without_recipe(given)) is not None:
+        print(f"continua: {said}", file=sys.stderr)
+        sys.exit(2)
     else:
         from continua.cli import main as run
 
@@ -55,6 +60,29 @@ def usage(columns: int) -> str:
         )
     more = "Each command has its own --help. `continua --version` tells the version."
     return "\n".join([*lines, "", *textwrap.wrap(more, width)])
+
+
+def without_recipe(arguments: Sequence[str]) -> str | None:
+    """What to say if a folder comes from a file of the user's that the arguments do not name.
+
+    The name in the folder is only a hint: no folder decides which code runs.
+    """
+    command, *rest = arguments or [""]
+    free = {"demo", "new", "train", "report", "reproduce", "data"}
+    if command not in COMMANDS.keys() - free or any(
+        word in ("-h", "--help") or word.partition("=")[0] == "--recipe" for word in rest
+    ):
+        return None
+    for folder in rest:
+        for file in (Path(folder, "run.json"), Path(folder, "origin.json")):
+            with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+                recipe = json.loads(file.read_bytes())["recipe"]
+                if ".py:" in recipe and recipe.isprintable():
+                    return (
+                        f"{folder} was trained by {recipe[:99]}, a file of yours that has to be "
+                        f"named again: --recipe {recipe[:99]}"
+                    )
+    return None
 
 
 def version() -> str:

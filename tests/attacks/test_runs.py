@@ -133,8 +133,8 @@ def test_the_default_folder_depends_on_the_settings():
         return RECIPES["stateful/digits"].run("smoke", settings=settings).folder.name
 
     assert name() == "stateful-digits-smoke-0"
-    assert name("epochs=5") == "stateful-digits-smoke-0-epochs=5"
+    assert name("epochs=5").startswith("stateful-digits-smoke-0-")
     assert name("epochs=5", "width=8") == name("width=8", "epochs=5")
     some = [(), ("epochs=5",), ("epochs=6",), ("basis=Fourier(2)",), ("basis=Fourier(3)",)]
     assert len({name(*settings) for settings in some}) == len(some)
-    assert all(len(name(*settings)) < 120 for settings in some)
+    assert all(len(name(*settings)) < 40 for settings in some)

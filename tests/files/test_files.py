@@ -211,7 +211,10 @@ def test_unknown_basis_in_a_file(saved):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda p: ct.save(make_pair(3), p), "how to make this Sequential again is not known"),
+        (
+            lambda p: ct.save(make_pair(3), p),
+            "weights, not code, and how to make this Sequential again is not known",
+        ),
         (lambda p: ct.build(dict, a=1), "makes dict, not an nn.Module|cannot be called so"),
         (lambda p: ct.build(Net, depth=3), "unexpected keyword argument 'depth'|got an unexpected"),
         (lambda p: ct.build(Net, width=torch.ones(3)), "JSON cannot hold"),

@@ -6,6 +6,7 @@ import textwrap
 import pytest
 
 import continua as ct
+import continua_command
 from continua import cli, recipes
 from continua.recipes import _own
 from recipes.commands import run
@@ -87,6 +88,28 @@ def test_the_same_file_opens_it_again(made, tmp_path, capsys, forgotten):
     assert run(capsys, "heal", tmp_path / "half", tmp_path / "healed", *own, *healing)[0] == 0
     found = json.loads(run(capsys, "evaluate", tmp_path / "healed", *own, "--json")[1])
     assert found["samples"] == 30
+
+
+def test_the_file_is_asked_for_before_torch_is_imported(made, tmp_path):
+    _, folder = made
+    for arguments in (["evaluate", str(folder)], ["heal", "half", "out", "--teacher", str(folder)]):
+        assert "--recipe my_file.py:recipe" in continua_command.without_recipe(arguments)
+    free = (
+        ["evaluate", str(folder), "--recipe", "x.py"],
+        ["evaluate", str(folder), "--recipe=x.py"],
+        ["report", str(folder)],
+        ["evaluate", str(tmp_path)],
+        [],
+    )
+    assert [continua_command.without_recipe(arguments) for arguments in free] == [None] * 5
+
+
+def test_two_epochs_are_enough_for_the_file_as_it_is(made, tmp_path, capsys):
+    file, _ = made
+    short = ("--set", "epochs=2", "n=100", "width=4", "--device", "cpu", "--threads", "1")
+    code, out, err = run(capsys, "train", f"{file}:recipe", *short, "--run-dir", tmp_path, "--json")
+    assert code == 0, err
+    assert json.loads(out)["epochs"] == 2
 
 
 def test_nothing_runs_because_a_folder_says_so(made, tmp_path, capsys, forgotten):

@@ -1,9 +1,12 @@
 """report.html: what it says, and what a browser makes of it."""
 
+import itertools
 import json
 import os
+import random
 import re
 import shlex
+import time
 import webbrowser
 
 import pytest
@@ -44,6 +47,20 @@ def test_a_sweep_writes_a_page(swept, trained):
         assert str(trained) in point["command"]
         made = cli.parse(shlex.split(point["command"])[1:])  # it is a command that exists
         assert str(made.out) == "OUT"
+
+
+def test_speeds_are_compared_only_if_the_clock_is_steady(trained, tmp_path, monkeypatch):
+    few = ("--bases", "PiecewiseConstant", "--schemes", "Euler", "--steps", "4", "--threads", "1")
+
+    def said(name, clock):
+        monkeypatch.setattr(time, "perf_counter", clock.__next__)
+        assert cli.run(["sweep", str(trained), *few, "--out", str(tmp_path / name)]) == 0
+        return json.loads((tmp_path / name / "sweep.json").read_text())["sentences"]["latency.png"]
+
+    generator = random.Random(0)
+    assert "fastest" in said("steady", itertools.count())
+    noisy = itertools.accumulate(generator.uniform(1, 5) for _ in itertools.count())
+    assert "too far to compare" in said("noisy", noisy)
 
 
 def test_sample_predictions(swept):

@@ -53,7 +53,8 @@ def save(
 ) -> Path:
     """Write a model to a folder, as `model.safetensors` and `config.json`.
 
-    Both files are complete before either takes the place of an older one.
+    The files hold weights and sizes, not code: `load` needs the class or function that makes the
+    model, too. Both files are complete before either takes the place of an older one.
 
     Args:
         model: made by `build` or `load`, or with the factory given here; `refine` and
@@ -67,6 +68,17 @@ def save(
 
     Returns:
         The folder.
+
+    Example:
+        >>> import tempfile
+        >>> import continua as ct
+        >>> class Net(nn.Module):
+        ...     def __init__(self, width: int):
+        ...         super().__init__()
+        ...         self.block = ct.ODEBlock(nn.Linear(width, width), ct.PiecewiseConstant(4))
+        >>> folder = save(Net(8), tempfile.mkdtemp(), factory=Net, arguments={"width": 8})
+        >>> ct.load(folder, factory=Net).block.basis
+        PiecewiseConstant(4)
     """
     refuse_sharded(model)
     plain = model.model if isinstance(model, Elastic) else model
@@ -75,8 +87,9 @@ def save(
         recipe = describe(factory, dict(arguments or {}))
     if recipe is None:
         raise ArgumentError(
-            f"how to make this {type(plain).__name__} again is not known; make it with "
-            "continua.build(factory, ...), or give save the factory and its arguments"
+            f"a file stores weights, not code, and how to make this {type(plain).__name__} again "
+            f"is not known; hand it over: save(model, folder, factory={type(plain).__name__}, "
+            "arguments={...}), or make the model with continua.build(factory, ...)"
         )
     if factory is not None:
         _check_factory(plain, factory, dict(arguments or {}))

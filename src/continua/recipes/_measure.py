@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -28,6 +29,7 @@ class Sweep:
         judgements: the number of answers in an accuracy: words of sentences, otherwise samples.
         part: of the data.
         batch: of the timing.
+        spread: of the times of one model, the interquartile range over the median.
         sentences: one per figure, with the measured numbers.
         files: what was written, relative to the folder.
     """
@@ -38,6 +40,7 @@ class Sweep:
     judgements: int
     part: str
     batch: int
+    spread: float = 0.0
     sentences: dict[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
 
@@ -50,7 +53,7 @@ def measure(
     part: PartName = "validation",
     limit: int | None = None,
     batch: int = 128,
-    rounds: int = 5,
+    rounds: int = 9,
     channels_last: bool = False,
     watch: Watch = silent,
 ) -> tuple[Sweep, dict[Trial, nn.Module]]:
@@ -89,10 +92,10 @@ def measure(
     inputs = task.inputs(task.batch(part, index, None))
     if channels_last and isinstance(inputs, Tensor) and inputs.dim() == 4:
         inputs = inputs.contiguous(memory_format=torch.channels_last)
-    timed = _timed(found, inputs, rounds, watch)
+    timed, spread = _timed(found, inputs, rounds, watch)
     (source, *trials) = timed
     judgements = task.judgements(part, samples)
-    return Sweep(source, tuple(trials), samples, judgements, part, len(index)), timed
+    return Sweep(source, tuple(trials), samples, judgements, part, len(index), spread), timed
 
 
 def describe_trial(trial: Trial) -> str:
@@ -103,8 +106,11 @@ def describe_trial(trial: Trial) -> str:
 @torch.inference_mode()
 def _timed(
     models: dict[Trial, nn.Module], inputs: Tensor | dict[str, Tensor], rounds: int, watch: Watch
-) -> dict[Trial, nn.Module]:
-    """The trials with their times: interpolation costs what projection costs, and is not timed."""
+) -> tuple[dict[Trial, nn.Module], float]:
+    """The trials with their times, and how far the times of one model spread.
+
+    Interpolation costs what projection costs, and is not timed.
+    """
     wanted = [t for t in models if t.method != "interpolate"]
     times: dict[Trial, list[float]] = {trial: [] for trial in wanted}
     for i in range(rounds + 1):  # the first to warm up
@@ -117,4 +123,12 @@ def _timed(
     for trial, model in models.items():
         value = 1000 * statistics.median(times[trial][1:]) if trial in times else None
         out[replace(trial, milliseconds=None if value is None else round(value, 3))] = model
-    return out
+    return out, statistics.median(_spread(each[1:]) for each in times.values())
+
+
+def _spread(times: Sequence[float]) -> float:
+    """The interquartile range over the median; 0 of a single time."""
+    if len(times) < 2:
+        return 0.0
+    low, middle, high = statistics.quantiles(times, n=4, method="inclusive")
+    return (high - low) / middle

@@ -14,9 +14,6 @@ from ._parse import nearest
 from ._run import Run
 from ._setup import Scale, Setup
 
-#: characters of the name of a run's folder
-LONGEST = 100
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -48,7 +45,8 @@ class Recipe:
         Args:
             scale: smoke, laptop, night or full.
             seed: of weights, order and augmentation.
-            folder: of the run; runs/NAME-SCALE-SEED-SETTINGS by default.
+            folder: of the run; runs/NAME-SCALE-SEED by default, with a checksum of the
+                settings behind it.
             data_folder: where the data lies; None for the user's cache.
             settings: changes of the form name=value.
         """
@@ -63,13 +61,10 @@ class Recipe:
 
 
 def _folder_name(name: str, scale: str, seed: int, settings: Sequence[str]) -> str:
-    """The name of a run's folder: other settings, another folder."""
-    told = "-".join(
-        (name.replace("/", "-").replace(".py:", "-"), scale, str(seed), *sorted(settings))
-    )
-    plain = re.sub(r"[^\w.=,+-]+", "_", told)[:LONGEST]
-    # A name that does not tell all ends in a checksum of all.
-    return plain if plain == told else f"{plain}-{zlib.crc32(told.encode()):08x}"
+    """The name of a run's folder, with a checksum of the settings; run.json tells them."""
+    plain = re.sub(r"[^\w.-]+", "_", name.replace("/", "-").replace(".py:", "-"))
+    checksum = [f"{zlib.crc32(' '.join(sorted(settings)).encode()):08x}"] if settings else []
+    return "-".join((plain, scale, str(seed), *checksum))
 
 
 def find(name: str, recipes: Mapping[str, Recipe]) -> Recipe:

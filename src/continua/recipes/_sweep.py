@@ -28,6 +28,8 @@ from ._run import Run, environment
 FOLDER = "sweep"
 #: whose predictions the report shows
 SAMPLES = 12
+#: times of one model that spread further than this share are not compared
+STEADY = 0.15
 FIGURES = {
     "accuracy.png", "steps.png", "latency.png", "weights.png", "state.png", "attention.png",
 }  # fmt: skip
@@ -41,7 +43,7 @@ def run_sweep(
     part: PartName = "validation",
     limit: int | None = None,
     batch: int = 128,
-    rounds: int = 5,
+    rounds: int = 9,
     folder: Path | None = None,
     force: bool = True,
     watch: Watch = silent,
@@ -118,7 +120,7 @@ def _written(
         sentences["steps.png"] = plot.describe_convergence({title: stepped})
     if timed:
         figures["latency.png"] = plot.latency(source, timed, batch=sweep.batch)
-        sentences["latency.png"] = plot.describe_latency(source, timed)
+        sentences["latency.png"] = _speeds(sweep, timed)
     for name, (figure, sentence) in _over_depth(source, sized, models).items():
         figures[name], sentences[name] = figure, sentence
     if isinstance(models[source], Tagger):
@@ -135,7 +137,7 @@ def _written(
         "model": describe_trial(source),
         "part": sweep.part,
         "samples": sweep.samples,
-        "timing": {"batch": sweep.batch, "statistic": "median"},
+        "timing": {"batch": sweep.batch, "statistic": "median", "spread": sweep.spread},
         "sentences": sentences,
         "predictions": predictions,
         "environment": environment(),
@@ -150,6 +152,16 @@ def _written(
     write_report(folder)
     files = ("trials.csv", "sweep.json", "summary.md", REPORT, *figures)
     return replace(sweep, sentences=sentences, files=tuple(files))
+
+
+def _speeds(sweep: Sweep, timed: Sequence[Trial]) -> str:
+    """How fast the variants are, if the clock was steady enough to tell."""
+    if sweep.spread <= STEADY:
+        return plot.describe_latency(sweep.source, timed)
+    return (
+        f"The times of one model spread by {100 * sweep.spread:.0f} % (interquartile range over "
+        "median), too far to compare speeds; sweep again on a quiet machine."
+    )
 
 
 @torch.inference_mode()
