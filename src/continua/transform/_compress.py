@@ -24,7 +24,7 @@ from ._budget import Budget, Choices, smallest_within, within_budget
 from ._fit import fit_blocks
 from ._recalibrate import reestimate
 from ._sensitivity import Sensitivity, Weight, sensitivity, weighted_projection
-from ._warn import warn_post_norm, warn_unread
+from ._warn import warn_negative, warn_post_norm, warn_unread
 
 Mappings = {"project": projection, "interpolate": interpolation}
 #: what a block may be given of its own, and where
@@ -140,7 +140,7 @@ def compress(
         raise ArgumentError(f"{searched}= needs inputs to measure each cut on: calibrate=[x, ...]")
     # One batch is held back, and one must be left.
     least = 2 if method == "fit" else 1
-    batches = None if calibrate is None else Batches(copied(model), calibrate, least)
+    batches = None if calibrate is None else Batches(copied(model), calibrate, least, "calibrate")
     weights = None if weight is None or batches is None else sensitivity(model, batches, weight)
 
     def smaller(choices: Choices, batches: Batches | None) -> M:
@@ -156,6 +156,8 @@ def compress(
     for name, block in blocks(small).items():
         warn_unread(name, block)
         warn_post_norm(name, block)
+        if calibrate is not None:
+            warn_negative(name, block)
     return small
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError, ModuleError
 from continua.basis import Basis, PiecewiseConstant, sample
 from continua.block import ODEBlock
-from continua.field import put, tensor
+from continua.field import tensor
 from continua.solve import Dynamics, Euler, Evaluate, Stage
 
 from ._batches import Batches, call, held_back, reached
@@ -158,11 +158,11 @@ class _Pair:
         if self.map.norm:  # one evaluation and one function per step
             x, r = self.map.pairs(seen[used[0]], gap / float(weights[0, used[0]]))
             return x * float(weights[0, used[0]]), r * float(weights[0, used[0]])
-        x: Any = 0.0
+        total: Any = 0.0
         for j in used:
             features = self.map.features(seen[j].x).unsqueeze(2)  # [g, N, 1, d]
-            x = x + features * weights[:, j, None].to(features)  # [g, N, k, d]
-        return x.flatten(2), self.map.targets(gap)
+            total = total + features * weights[:, j, None].to(features)  # [g, N, k, d]
+        return total.flatten(2), self.map.targets(gap)
 
 
 class _Part(NamedTuple):

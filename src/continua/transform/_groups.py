@@ -120,8 +120,9 @@ class Grouping:
         return self._influence(changes, a)
 
     def _influence(self, changes: dict[Group, Tensor], a: int) -> dict[Group, float]:
-        """The relative error of the output with each group replaced."""
+        """The relative error of the output with each group replaced; a single layer has none."""
         costs = dict.fromkeys(changes, 0.0)
+        changes = {group: w for group, w in changes.items() if group.end > a + 1}
         for i, batch in enumerate(self._batches):
             if not held_back(i):
                 continue
