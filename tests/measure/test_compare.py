@@ -53,6 +53,7 @@ def test_outputs_and_predictions():
     same = float((a.argmax(1) == b.argmax(1)).double().mean())
     assert report.outputs.agreement == pytest.approx(same)
     assert 0 < same < 1
+    assert str(report).startswith("outputs: relative L2 error")
     assert f"same prediction {100 * same:.2f} %" in str(report)
     assert ct.compare(model, model, (x,)).outputs.error == 0
     assert ct.compare(model, small).outputs is None

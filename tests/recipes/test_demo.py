@@ -43,7 +43,7 @@ def test_every_file_is_there_and_nothing_else(run):
     figures = {"accuracy.png", "weights.png", "variance.png"}
     others = {"metrics.json", "models", "mine.txt", "report.html"}
     assert {p.name for p in folder.iterdir()} == figures | others
-    assert {p.name for p in (folder / "models").iterdir()} == set(MODELS)
+    assert {p.name for p in (folder / "models").iterdir()} == {*MODELS, "elastic"}
     for name in figures:
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
     assert all((folder / name).exists() for name in report.files)
@@ -59,6 +59,19 @@ def test_the_metrics_are_those_of_the_table(run):
     assert metrics["options"]["epochs"] == 4
     assert metrics["seconds"]["total"] >= metrics["seconds"]["training"] > 0
     assert metrics["versions"]["torch"] == torch.__version__
+
+
+def test_one_elastic_run_beside_networks_trained_alone(run):
+    folder, report, _ = run
+    family = report.metrics["family"]
+    assert [row["size"] for row in family] == [4, 2, 1]
+    for row in family:
+        model = ct.load(folder / "models" / "elastic", size=row["size"]).eval()
+        assert sum(p.numel() for p in model.parameters()) == row["parameters"]
+        split = digits(1)
+        right = (model(split.test_images).argmax(1) == split.test_labels).sum()
+        assert row["elastic"] == int(right) / 450
+        assert 0 < row["alone"] <= 1
 
 
 def test_training_doubles_the_functions(run):
@@ -102,7 +115,7 @@ def test_the_saved_models_have_the_accuracy_of_the_table(run):
 def test_progress_runs_through_every_stage_to_its_end(run):
     _, _, seen = run
     stages = dict.fromkeys(p.stage for p in seen)
-    assert list(stages) == ["training", "evaluating", "timing", "writing"]
+    assert list(stages) == ["training", "sizes", "evaluating", "timing", "writing"]
     for stage in stages:
         done = [p.done for p in seen if p.stage == stage]
         assert done == sorted(done)

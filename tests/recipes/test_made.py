@@ -57,6 +57,24 @@ def test_compress_to_a_budget(trained, capsys, tmp_path):
         assert said in err
 
 
+def test_compress_by_a_fit(trained, capsys, tmp_path):
+    half, fitted = tmp_path / "half", tmp_path / "fitted"
+    size = ("--basis", "PiecewiseConstant(2)", "--steps", "2")
+    assert run(capsys, "compress", trained, half, *size)[0] == 0
+    fit = ("--method", "fit", "--samples", "256")
+    code, out, _ = run(capsys, "compress", trained, fitted, *size, *fit)
+    assert code == 0
+    assert out.startswith("outputs: ")
+    model, data = Run.open(trained).model(), load("digits")
+    x = data.prepared(data.test.inputs)
+    errors = [ct.compare(model, ct.load(one), x).outputs.error for one in (half, fitted)]
+    assert errors[1] < errors[0]
+    assert run(capsys, "evaluate", fitted, "--device", "cpu")[0] == 0
+    code, _, err = run(capsys, "compress", trained, tmp_path / "other", *size, *fit[:3], "32")
+    assert code == 2
+    assert "at least 2 are needed" in err
+
+
 def test_each_basis_is_halved_as_what_it_is(capsys, tmp_path):
     ct.save(ct.build(nets.mixed), tmp_path / "mixed")
     assert run(capsys, "compress", tmp_path / "mixed", tmp_path / "half")[0] == 2

@@ -178,9 +178,17 @@ def test_fields_that_cannot_be_fitted(model, match):
     ("given", "match"),
     [
         ({"method": "fit"}, "calibrate="),
-        ({"method": "fit", "calibrate": [torch.randn(4, 6)]}, "at least 2"),
-        ({"method": "fit", "calibrate": [torch.full((4, 6), float("nan"))] * 2}, "NaN"),
-        ({"calibrate": []}, "no batches"),
+        (
+            {"method": "fit", "calibrate": [torch.randn(4, 6)]},
+            "calibrate has 1 batch of.*at least 2",
+        ),
+        (
+            {"method": "fit", "calibrate": [torch.full((4, 6), float("nan"))] * 2},
+            "of calibrate contains NaN",
+        ),
+        ({"calibrate": []}, "calibrate has no batches"),
+        ({"calibrate": torch.randn(4, 6)}, "calibrate is a list"),
+        ({"calibrate": [torch.randn(4, 5)]}, "not take a batch of calibrate"),
         ({"method": "guess"}, "'fit', not 'guess'"),
     ],
 )

@@ -79,6 +79,12 @@ def test_progress_is_logged_and_nothing_is_printed(caplog, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_swapped_models_are_warned_of():
+    small, model, inputs = pair()
+    with pytest.warns(UserWarning, match="the smaller model comes first"):
+        ct.heal(model, small, inputs, steps=1)
+
+
 @pytest.mark.parametrize(
     ("given", "match"),
     [

@@ -119,6 +119,28 @@ def test_a_model_without_statistics_comes_back_as_a_copy():
     torch.testing.assert_close(found.state_dict(), block.state_dict())
 
 
+class Growing(nn.Module):
+    """Five times the state at each step of length 1, seen by a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(2)
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        return 4 * z + 0 * self.norm(z)
+
+
+def test_variances_that_a_basis_cannot_follow():
+    """A straight line through 1, 25, 625 and 15,625 is negative at first."""
+    basis, x = ct.Legendre(2), [torch.randn(16, 2)]
+    block = ct.ODEBlock(Growing(), basis, ct.Euler(steps=4), span=(0.0, 4.0))
+    with pytest.warns(UserWarning, match=r"'norm.running_var' is negative.*PiecewiseConstant\(4\)"):
+        ct.recalibrate(block, x)
+    with pytest.warns(UserWarning, match="of block '0' is negative"):
+        ct.compress(nn.Sequential(block), basis, calibrate=x)
+    ct.compress(block, basis, state_basis=ct.PiecewiseConstant(4), calibrate=x)  # no warning
+
+
 X = torch.randn(8, 6)
 
 

@@ -29,11 +29,11 @@ def locate(breakpoints: tuple[float, ...], s: Tensor, side: Side) -> tuple[Tenso
 
 @value
 class PiecewiseConstant(Sized):
-    r"""K cells of equal width, one value per cell.
+    r"""K buckets of equal width, one value per bucket.
 
     .. math:: \phi_k(s) = 1 \text{ for } s \in [k/K, (k+1)/K)
 
-    With Euler steps and one cell per step this is a ResNet; NANODE calls it *bucketed*,
+    With Euler steps and one bucket per step this is a ResNet; NANODE calls it *bucketed*,
     Dissecting Neural ODEs *stacked*.
 
     Example:
@@ -41,7 +41,7 @@ class PiecewiseConstant(Sized):
         tensor([0., 1., 0.])
     """
 
-    counted = "cells"
+    counted = "buckets"
 
     @property
     def breakpoints(self) -> tuple[float, ...]:

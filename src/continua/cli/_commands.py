@@ -60,7 +60,7 @@ class OwnRecipe(Json):
 
 @dataclass(frozen=True)
 class Demo(Json, recipes.DemoOptions):
-    """Train on handwritten digits, compress, and measure both."""
+    """Train on handwritten digits, compress, train all sizes at once, and measure them."""
 
     def __call__(self) -> int:
         return demo(self, self.json)
@@ -100,7 +100,7 @@ class Refine(OwnRecipe, recipes.RefineOptions):
 
 @dataclass(frozen=True)
 class Compress(OwnRecipe, recipes.CompressOptions):
-    """Write a smaller model: fewer basis functions or steps, without data or retraining."""
+    """Write a smaller model: fewer basis functions or steps, without retraining."""
 
     def __call__(self) -> int:
         return changed(recipes.run_compress(self.opened()), self.out, self.json, self.recipe)

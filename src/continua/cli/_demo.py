@@ -52,6 +52,8 @@ def show_demo(report: DemoReport) -> None:
         f"\nHalf the basis functions, without retraining: {half.parameter_ratio:.0%} of the "
         f"parameters, {percent(source.accuracy)} -> {percent(half.accuracy)} accuracy."
     )
+    console.print("\nOne elastic run for three sizes, beside a network trained for each alone:")
+    console.print(family_table(report.metrics["family"]))
     console.print(f"\nTook {clock(report.seconds)}. Everything is in {folder}:")
     for name, what in CONTENTS.items():
         console.print(f"  {name:<14}{what}")
@@ -67,7 +69,7 @@ CONTENTS = {
     "accuracy.png": "accuracy over size",
     "weights.png": "weights over depth, before and after",
     "variance.png": "batch-norm variance over depth",
-    "models/": "the models of the table",
+    "models/": "the models of the tables; models/elastic holds three sizes",
     "metrics.json": "every number",
 }
 
@@ -96,6 +98,20 @@ def demo_table(report: DemoReport, console: Console) -> Table:
             f"{row.milliseconds:.1f}{between}({row.latency_ratio:.2f})",
             style="bold" if row is report.source else None,
         )
+    return table
+
+
+def family_table(family: list[dict[str, float]]) -> Table:
+    """One row per size of the elastic run."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for name in ("K, steps", "parameters", "one elastic run", "trained alone"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in family:
+        accuracies = (percent(row[name]) for name in ("elastic", "alone"))
+        table.add_row(f"{row['size']}", f"{row['parameters']:,}", *accuracies)
     return table
 
 

@@ -67,7 +67,7 @@ class Comparison:
         return text
 
     def __str__(self) -> str:
-        parts = [text_table(self._sizes()), text_table(self._changes()), self._of_outputs()]
+        parts = [self._of_outputs(), text_table(self._sizes()), text_table(self._changes())]
         return "\n\n".join(filter(None, parts))
 
     def __repr__(self) -> str:

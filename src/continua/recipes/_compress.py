@@ -5,25 +5,26 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 import tyro
-from torch import Tensor
+from torch import Tensor, nn
 
 import continua as ct
 from continua.measure import Comparison
 from continua.train import half_bases
 
 from ._commands import check_apart, model_of_run, moved
-from ._grid import Method
 from ._model import TrustOptions, check_free, open_model, save_model
 from ._parse import parse_basis, parse_solver
 from ._run import Run
 
 #: options that do not say how a model was made
-APART = ("model", "out", "budget", "samples", "data", "trust", "force")
+APART = ("model", "out", "data", "trust", "force")
 BATCH = 64
+
+Method = Literal["project", "interpolate", "fit"]
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,17 @@ class CompressOptions(TrustOptions):
     """The new number of steps."""
 
     method: Method = "project"
-    """How the new coefficients are found."""
+    """How the new coefficients are found: "project" and "interpolate" from the old ones alone,
+    "fit" so that the smaller model does on training inputs what the larger one does."""
 
     budget: float | None = None
     """The share of the parameters to keep; what to cut is then found on training inputs."""
 
     samples: int = 512
-    """For a budget, the first so many training inputs; labels are not read."""
+    """For a budget or a fit, the first so many training inputs; labels are not read."""
 
     data: Path | None = None
-    """For a budget, the folder with the data, if it is not where the run found it."""
+    """For a budget or a fit, the folder with the data, if it is not where the run found it."""
 
     force: bool = False
     """Overwrite a model that is there."""
@@ -68,9 +70,28 @@ def run_compress(options: CompressOptions) -> Comparison:
     """Write a smaller model."""
     check_apart(options.model, options.out)
     check_free(options.out, options.force)
+    if options.budget is None and options.method != "fit":
+        model, run = open_model(options.model, options.trust)
+        inputs = None
+    else:
+        model, origin = model_of_run(options.model, options.trust)
+        run = moved(origin, options.data)
+        inputs = training_inputs(run, options.samples, BATCH)
+    chosen = _chosen(options, model)
+    small = ct.compress(model, **chosen, method=options.method, calibrate=inputs)
+    left_out = APART if inputs is not None else (*APART, "budget", "samples")
+    how = {k: v for k, v in dataclasses.asdict(options).items() if k not in left_out}
+    save_model(small, options.out, run, options.force, verb="compress", **how)
+    return ct.compare(model, small, None if inputs is None else inputs[0])
+
+
+def _chosen(options: CompressOptions, model: nn.Module) -> dict[str, Any]:
+    """What `compress` is to choose by: a budget, or bases, steps and solver."""
     if options.budget is not None:
-        return _within_budget(options, options.budget)
-    model, run = open_model(options.model, options.trust)
+        for name in ("basis", "state_basis", "solver", "steps"):
+            if getattr(options, name) is not None:
+                raise ct.ArgumentError(f"--budget chooses the {name}; give one of the two")
+        return {"budget": options.budget}
     halves: dict[str, dict[str, Any]] = {}
     if options.basis is None and options.solver is None and options.steps is None:
         weights, states = half_bases(model)
@@ -83,31 +104,13 @@ def run_compress(options: CompressOptions) -> Comparison:
         if options.state_basis is None:
             for name, bases in states.items():
                 halves[name]["state_basis"] = bases
-    small = ct.compress(
-        model,
-        None if options.basis is None else parse_basis(options.basis),
-        steps=options.steps,
-        solver=None if options.solver is None else parse_solver(options.solver),
-        state_basis=None if options.state_basis is None else parse_basis(options.state_basis),
-        method=options.method,
-        per_block=halves,
-    )
-    how = {k: v for k, v in dataclasses.asdict(options).items() if k not in APART}
-    save_model(small, options.out, run, options.force, verb="compress", **how)
-    return ct.compare(model, small)
-
-
-def _within_budget(options: CompressOptions, budget: float) -> Comparison:
-    for name in ("basis", "state_basis", "solver", "steps"):
-        if getattr(options, name) is not None:
-            raise ct.ArgumentError(f"--budget chooses the {name}; give one of the two")
-    model, origin = model_of_run(options.model, options.trust)
-    run = moved(origin, options.data)
-    inputs = training_inputs(run, options.samples, BATCH)
-    small = ct.compress(model, budget=budget, method=options.method, calibrate=inputs)
-    how = {key: getattr(options, key) for key in ("budget", "method", "samples")}
-    save_model(small, options.out, run, options.force, verb="compress", **how)
-    return ct.compare(model, small, inputs[0])
+    return {
+        "basis": None if options.basis is None else parse_basis(options.basis),
+        "steps": options.steps,
+        "solver": None if options.solver is None else parse_solver(options.solver),
+        "state_basis": None if options.state_basis is None else parse_basis(options.state_basis),
+        "per_block": halves,
+    }
 
 
 def training_inputs(run: Run, samples: int, batch_size: int) -> list[Tensor]:

@@ -27,6 +27,7 @@ from ._demo_training import (
     WEIGHT_DECAY,
     level_starts,
     train,
+    train_family,
 )
 from ._device import find_device, threads
 from ._output import METRICS, check_folder, write_figure
@@ -35,7 +36,7 @@ from ._report_page import REPORT, write_report
 #: how the latency is measured
 LATENCY_BATCH, LATENCY_ROUNDS = 256, 11
 
-MODELS = "models"
+MODELS, ELASTIC = "models", "elastic"
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,9 @@ def run_demo(
     A small stateful ODE-Net is trained on three quarters of the digits, its basis functions and
     steps doubling together from 1 to 8. Then it is written in smaller bases and with fewer
     steps, without data. All models are measured on the last quarter, which nothing before
-    has seen. Stateful ODE-Nets (Queiruga et al. 2021) do this on CIFAR-10.
+    has seen. Stateful ODE-Nets (Queiruga et al. 2021) do this on CIFAR-10. A network of half the
+    width is trained elastically for half the epochs: one run for the sizes 4, 2 and 1, beside
+    networks that are trained for each of them alone.
 
     Args:
         options: what can be chosen.
@@ -127,6 +130,24 @@ def run_demo(
             watch=watch,
         )
         trained = time.perf_counter()
+        elastic, alone = train_family(
+            split.train_images,
+            split.train_labels,
+            epochs=max(1, options.epochs // 2),
+            width=max(1, options.width // 2),
+            seed=options.seed,
+            device=device,
+            watch=watch,
+        )
+        family = [
+            {
+                "size": size,
+                "parameters": sum(p.numel() for p in model.parameters()),
+                "elastic": count_correct(elastic.at(size).eval(), split, device) / held_out,
+                "alone": count_correct(model, split, device) / held_out,
+            }
+            for size, model in alone.items()
+        ]
         models = {"source": model} | {
             variant.name: ct.compress(model, variant.basis, solver=variant.solver)
             for variant in VARIANTS
@@ -141,10 +162,11 @@ def run_demo(
     for i, (name, m) in enumerate(models.items()):
         watch(Progress("writing", i, len(models)))
         ct.save(m, folder / MODELS / name)
+    ct.save(elastic, folder / MODELS / ELASTIC)
     for name, fig in figures(models, rows, held_out).items():
         write_figure(folder / name, fig)
     seconds = {"training": trained - start, "total": time.perf_counter() - start}
-    metrics = measured(options, device, split, history, rows, seconds)
+    metrics = measured(options, device, split, history, rows, seconds) | {"family": family}
     write_json(folder / METRICS, metrics)
     write_report(folder)
     watch(Progress("writing", len(models), len(models)))
@@ -153,7 +175,7 @@ def run_demo(
         rows=rows,
         held_out=held_out,
         seconds=seconds["total"],
-        files=(METRICS, REPORT, *FIGURES, *(f"{MODELS}/{name}" for name in models)),
+        files=(METRICS, REPORT, *FIGURES, *(f"{MODELS}/{name}" for name in (*models, ELASTIC))),
         metrics=metrics,
     )
 

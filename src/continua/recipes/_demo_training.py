@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,9 @@ LEVELS = (1, 2, 4, 8)
 #: after which share of the epochs each but the first level starts
 STARTS = (0.15, 0.35, 0.6)
 
+#: basis functions, and steps, of the sizes of the elastic run
+FAMILY = (4, 2, 1)
+
 BATCH = 64
 LEARNING_RATE = 0.1
 WEIGHT_DECAY = 1e-3
@@ -27,6 +31,9 @@ SMOOTHING = 0.1
 #: relative, pixels
 WARPED = 0.7
 TURN, ZOOM, SHEAR, SHIFT = 10.0, 0.1, 0.1, 1.0
+
+#: of an input and of what the full size's outputs are measured by
+Loss = Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]
 
 
 def train(
@@ -50,44 +57,107 @@ def train(
         device: to work on.
         watch: called after every epoch.
     """
-    model = ct.build(
-        continuous_net,
-        in_channels=1,
-        classes=10,
-        width=width,
-        stages=2,
-        basis=ct.PiecewiseConstant(LEVELS[0]),
-        solver=ct.Euler(steps=LEVELS[0]),
-        epsilon=2.0,
-        head_activation=True,
-    ).to(device)
+    model = network(width, LEVELS[0], device)
     optimizer = fresh_optimizer(model)
     generator = torch.Generator().manual_seed(seed)
     starts, level = level_starts(epochs), 0
-    batches = len(labels) // BATCH
     history = []
     for epoch in range(epochs):
         if epoch in starts:
             level += 1
             model = ct.refine(model, LEVELS[level] // LEVELS[level - 1])
             optimizer = fresh_optimizer(model)  # the parameters are other tensors now
-        model.train()
-        total = 0.0
-        order = torch.randperm(len(labels), generator=generator)
-        for i, batch in enumerate(order[: batches * BATCH].reshape(batches, BATCH)):
-            rate = learning_rate((epoch + i / batches) / epochs)
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            x = augmented(images[batch], generator).to(device)
-            loss = cross_entropy(model(x), labels[batch].to(device), label_smoothing=SMOOTHING)
-            optimizer.zero_grad()
-            torch.autograd.backward(loss)
-            optimizer.step()
-            total += loss.item()
-        history.append({"epoch": epoch + 1, "functions": LEVELS[level], "loss": total / batches})
-        note = f"K={LEVELS[level]}, loss {total / batches:.3f}"
-        watch(Progress("training", epoch + 1, epochs, note))
+        data = _batches(images, labels, epoch, epochs, generator, device)
+        mean = _epoch(model, _plain(model), optimizer, data)
+        history.append({"epoch": epoch + 1, "functions": LEVELS[level], "loss": mean})
+        watch(Progress("training", epoch + 1, epochs, f"K={LEVELS[level]}, loss {mean:.3f}"))
     return model.eval(), history
+
+
+def train_family(
+    images: Tensor,
+    labels: Tensor,
+    *,
+    epochs: int,
+    width: int,
+    seed: int,
+    device: torch.device,
+    watch: Callable[[Progress], None],
+) -> tuple[ct.Elastic, dict[int, nn.Module]]:
+    """One elastic run for all sizes, and a network trained for each size alone.
+
+    The arguments are those of `train`.
+    """
+    elastic = ct.Elastic(network(width, FAMILY[0], device), FAMILY, teach="classes")
+    alone = {size: network(width, size, device) for size in FAMILY}
+    losses: dict[nn.Module, Loss] = {elastic: elastic.loss}
+    losses |= {model: _plain(model) for model in alone.values()}
+    for i, (model, loss) in enumerate(losses.items()):
+        optimizer = fresh_optimizer(model)
+        generator = torch.Generator().manual_seed(seed)
+        for epoch in range(epochs):
+            data = _batches(images, labels, epoch, epochs, generator, device)
+            mean = _epoch(model, loss, optimizer, data)
+            note = f"{'all sizes' if i == 0 else f'K={FAMILY[i - 1]} alone'}, loss {mean:.3f}"
+            watch(Progress("sizes", i * epochs + epoch + 1, len(losses) * epochs, note))
+    return elastic.eval(), {size: model.eval() for size, model in alone.items()}
+
+
+def _plain(model: nn.Module) -> Loss:
+    """The loss of a network by itself."""
+    return lambda x, criterion: criterion(model(x))
+
+
+def network(width: int, size: int, device: torch.device) -> nn.Module:
+    """A network of so many basis functions and Euler steps."""
+    return ct.build(
+        continuous_net,
+        in_channels=1,
+        classes=10,
+        width=width,
+        stages=2,
+        basis=ct.PiecewiseConstant(size),
+        solver=ct.Euler(steps=size),
+        epsilon=2.0,
+        head_activation=True,
+    ).to(device)
+
+
+def _batches(
+    images: Tensor,
+    labels: Tensor,
+    epoch: int,
+    epochs: int,
+    generator: torch.Generator,
+    device: torch.device,
+) -> Iterator[tuple[float, Tensor, Tensor]]:
+    """The learning rate, images and labels of each step of an epoch."""
+    count = len(labels) // BATCH
+    order = torch.randperm(len(labels), generator=generator)
+    for i, rows in enumerate(order[: count * BATCH].reshape(count, BATCH)):
+        x = augmented(images[rows], generator).to(device)
+        yield learning_rate((epoch + i / count) / epochs), x, labels[rows].to(device)
+
+
+def _epoch(
+    model: nn.Module,
+    loss_of: Loss,
+    optimizer: torch.optim.Optimizer,
+    data: Iterator[tuple[float, Tensor, Tensor]],
+) -> float:
+    """The mean loss of an epoch of training."""
+    model.train()
+    losses = []
+    for rate, x, y in data:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        criterion = functools.partial(cross_entropy, target=y, label_smoothing=SMOOTHING)
+        loss = loss_of(x, criterion)
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+        losses.append(loss.item())
+    return sum(losses) / len(losses)
 
 
 def fresh_optimizer(model: nn.Module) -> torch.optim.Optimizer:

@@ -148,6 +148,10 @@ def _demo(folder: Path) -> Page:
         "weights.png": "Weights over depth, before and after.",
         "variance.png": "Batch-norm variance over depth, before and after.",
     }
+    text = "| K, steps | parameters | one elastic run, % | trained alone, % |\n|---|---|---|---|\n"
+    for row in facts.get("family", ()):
+        text += f"| {row['size']} | {row['parameters']:,} "
+        text += f"| {100 * row['elastic']:.2f} | {100 * row['alone']:.2f} |\n"
     latency = facts["latency"]
     settings = facts["options"] | {k: v for k, v in facts["training"].items() if k != "history"}
     return Page(
@@ -155,7 +159,8 @@ def _demo(folder: Path) -> Page:
         about=f"Accuracy on {facts['held_out_images']} held-out images, without retraining.",
         points=points,
         latency=f"ms, {latency['statistic']} of a batch of {latency['batch']}",
-        figures={folder / name: text for name, text in captions.items()},
+        text=text if "family" in facts else "",
+        figures={folder / name: caption for name, caption in captions.items()},
         facts={"Environment": facts["versions"], "Settings": settings},
     )
 

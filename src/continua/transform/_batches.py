@@ -37,10 +37,14 @@ class Batches:
         batches: each what the model is called with: a tensor, a list or tuple of arguments, or a
             dictionary of arguments by name.
         least: how many there must be.
+        name: of the argument that they were given as, for messages.
     """
 
-    def __init__(self, model: nn.Module, batches: Iterable[Any], least: int = 1):
-        self._batches = _listed(batches, least)
+    def __init__(
+        self, model: nn.Module, batches: Iterable[Any], least: int = 1, name: str = "batches"
+    ):
+        self._batches = _listed(batches, least, name)
+        self._of = "" if name == "batches" else f" of {name}"
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._model, self._known = model, set[tuple[torch.Size, ...]]()
         self._first: list[Tensor] | None = None
@@ -51,7 +55,7 @@ class Batches:
                 break
         if count < least:
             raise ArgumentError(
-                f"{count or 'no'} batch{'es' * (count != 1)} of inputs given, where at least "
+                f"{name} has {count or 'no'} batch{'es' * (count != 1)} of inputs, where at least "
                 f"{least} {'is' if least == 1 else 'are'} needed"
             )
 
@@ -66,24 +70,24 @@ class Batches:
     def _check(self, i: int, batch: Any) -> None:
         if not isinstance(batch, Tensor | list | tuple | Mapping):
             raise ArgumentError(
-                f"batch {i} is a {type(batch).__name__}; a batch is a tensor, or a tuple or "
-                "dictionary of what the model is called with"
+                f"batch {i}{self._of} is a {type(batch).__name__}; a batch is a tensor, or a tuple "
+                "or dictionary of what the model is called with"
             )
         leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
         for leaf in leaves:
             if leaf.is_floating_point() and not bool(leaf.isfinite().all()):
-                raise ArgumentError(f"batch {i} contains NaN or infinity")
+                raise ArgumentError(f"batch {i}{self._of} contains NaN or infinity")
         kinds = [(leaf.dtype, leaf.dim()) for leaf in leaves]
         if self._first is None:
             self._first = leaves
         if kinds != [(leaf.dtype, leaf.dim()) for leaf in self._first]:
             raise ShapeError(
-                f"batch {i} is {described(leaves)}, batch 0 is {described(self._first)}; "
+                f"batch {i}{self._of} is {described(leaves)}, batch 0 is {described(self._first)}; "
                 "all batches have one dtype, and one shape but for sizes that the model leaves open"
             )
         shapes = tuple(leaf.shape[1:] for leaf in leaves)
         if shapes not in self._known:
-            _call_once(self._model, tree_map(self._moved, batch))
+            _call_once(self._model, tree_map(self._moved, batch), self._of)
             self._known.add(shapes)
 
 
@@ -146,15 +150,15 @@ def described(leaves: Sequence[Tensor]) -> str:
     return " and ".join(kinds) or "without a tensor"
 
 
-def _listed(batches: Iterable[Any], least: int) -> Iterable[Any]:
+def _listed(batches: Iterable[Any], least: int, name: str) -> Iterable[Any]:
     if isinstance(batches, Tensor):
         raise ArgumentError(
-            f"batches is a list of batches, not one tensor of shape {list(batches.shape)}; "
+            f"{name} is a list of batches, not one tensor of shape {list(batches.shape)}; "
             "split it: x.split(64)"
         )
     if isinstance(batches, str | bytes | Mapping) or not isinstance(batches, Iterable):
         raise ArgumentError(
-            f"batches is a list, a DataLoader or another iterable, not {type(batches).__name__}"
+            f"{name} is a list, a DataLoader or another iterable, not {type(batches).__name__}"
         )
     # Batches are held back by their place, so another order each time would mix them up.
     shuffled = isinstance(getattr(batches, "sampler", None), RandomSampler) and least > 1
@@ -162,14 +166,14 @@ def _listed(batches: Iterable[Any], least: int) -> Iterable[Any]:
 
 
 @torch.no_grad()
-def _call_once(model: nn.Module, batch: Any) -> None:
+def _call_once(model: nn.Module, batch: Any, of: str) -> None:
     modes = {module: module.training for module in model.modules()}
     try:
         call(model.eval(), batch)
     except REFUSALS as error:
         leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
         raise ArgumentError(
-            f"the model does not take a batch of {described(leaves)} ({_first_line(error)}); "
+            f"the model does not take a batch{of} of {described(leaves)} ({_first_line(error)}); "
             "a batch is what the model is called with, without labels"
         ) from error
     finally:

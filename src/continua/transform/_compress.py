@@ -21,10 +21,10 @@ from ._asked import Method, check_method, check_search
 from ._batches import Batches
 from ._blocks import blocks, refuse_elastic, transformed
 from ._budget import Budget, Choices, smallest_within, within_budget
-from ._fit import Stacks, fit_blocks
+from ._fit import fit_blocks
 from ._recalibrate import reestimate
 from ._sensitivity import Sensitivity, Weight, sensitivity, weighted_projection
-from ._warn import warn_post_norm, warn_unread
+from ._warn import warn_negative, warn_post_norm, warn_unread
 
 Mappings = {"project": projection, "interpolate": interpolation}
 #: what a block may be given of its own, and where
@@ -140,7 +140,7 @@ def compress(
         raise ArgumentError(f"{searched}= needs inputs to measure each cut on: calibrate=[x, ...]")
     # One batch is held back, and one must be left.
     least = 2 if method == "fit" else 1
-    batches = None if calibrate is None else Batches(copied(model), calibrate, least)
+    batches = None if calibrate is None else Batches(copied(model), calibrate, least, "calibrate")
     weights = None if weight is None or batches is None else sensitivity(model, batches, weight)
 
     def smaller(choices: Choices, batches: Batches | None) -> M:
@@ -156,6 +156,8 @@ def compress(
     for name, block in blocks(small).items():
         warn_unread(name, block)
         warn_post_norm(name, block)
+        if calibrate is not None:
+            warn_negative(name, block)
     return small
 
 
@@ -170,23 +172,21 @@ def _made(
 ) -> M:
     """The smaller model for choices for every block."""
     small = copied(model)
-    starts: dict[str, list[Stacks]] = {}
+    # A fit starts from the projection.
+    way = "project" if method == "fit" else method
     for name, block in blocks(small).items():
         choice = chosen[name]
         targets = _targets(block, choice["basis"], choice["state_basis"], names)
         matter = {} if weights is None else weights[name]
-        starts[name] = [
-            {
-                key: (target, _changed(block, key, target, way, matter.get(key)))
-                for key, target in targets.items()
-            }
-            for way in ((method,) if method != "fit" else Mappings if targets else ("project",))
-        ]
+        stacks = {
+            key: (target, _changed(block, key, target, way, matter.get(key)))
+            for key, target in targets.items()
+        }
         used = checked_solver(block.solver if choice["solver"] is None else choice["solver"])
         count = choice["steps"]
-        block.rebase(starts[name][0], used if count is None else used.with_steps(count))
+        block.rebase(stacks, used if count is None else used.with_steps(count))
     if batches is not None and method == "fit":
-        fit_blocks(copied(model), small, starts, batches, final)
+        fit_blocks(copied(model), small, batches, final)
     elif batches is not None:
         reestimate(small, batches)
     return small

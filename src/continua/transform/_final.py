@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -232,14 +232,22 @@ class FinalMap:
             rows: whose coefficients change.
             change: by how much, as `change` takes it.
         """
-        names = [self.weight] if self.bias is None else [self.weight, self.bias]
-        before = {name: tensor(self._block.field, name).clone() for name in names}
+        before = self.tensors()
         try:
             self.change(rows, change)
             yield
         finally:
-            for name, value in before.items():
-                tensor(self._block.field, name).copy_(value)
+            self.set(before)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Copies of its coefficients."""
+        names = [self.weight] if self.bias is None else [self.weight, self.bias]
+        return {name: tensor(self._block.field, name).clone() for name in names}
+
+    def set(self, tensors: Mapping[str, Tensor]) -> None:
+        """Give it other coefficients, in place."""
+        for name, value in tensors.items():
+            tensor(self._block.field, name).copy_(value)
 
     def change(self, rows: Sequence[int], change: Tensor) -> None:
         """Add to the coefficients of the map, in place.

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError, ModuleError
 from continua.basis import Basis, PiecewiseConstant, sample
 from continua.block import ODEBlock
-from continua.field import put, tensor
+from continua.field import tensor
 from continua.solve import Dynamics, Euler, Evaluate, Stage
 
 from ._batches import Batches, call, held_back, reached
 from ._blocks import blocks
 from ._final import FinalMap, Seen
 from ._groups import Grouping, layer_count
-from ._recalibrate import reestimate
+from ._recalibrate import reading, reestimate
 from ._ridge import Ridge
 from ._stack import as_blocks
 
@@ -33,7 +33,6 @@ LOG = logging.getLogger(__name__)
 def fit_blocks(
     teacher: nn.Module,
     small: nn.Module,
-    starts: Mapping[str, Sequence[Stacks]],
     batches: Batches,
     final: str | None = None,
 ) -> None:
@@ -48,35 +47,24 @@ def fit_blocks(
               + \lambda \|\Delta W\|^2
 
     where h_j is what the map is given at evaluation j, and D how the solver adds slopes to steps.
-    An earlier step changes the states of later ones, so this is repeated once per step; the
-    statistics are read again each time, and what has the smallest error on the batches held back
-    is kept.
+    Basis functions that no step has in common with others are fitted by themselves, in the order
+    of their steps, so that later ones see the states that the fitted ones lead to. Functions that
+    share several steps are fitted once per step, as long as the error on the batches held back
+    falls. Norms read the batch meanwhile; their statistics are read again at the end.
 
     Args:
         teacher: the larger model.
-        small: the smaller one, with other bases and solvers already.
-        starts: for each block the coefficients to start from, of which the best is kept; layers
-            that `convert` took are grouped instead, and start from those that are kept.
+        small: the smaller one, with other bases and solvers already, and weights to start from;
+            layers that `convert` took are grouped, and start from those that are kept.
         batches: of inputs.
         final: a pattern of the map to change; None takes the last one that a field calls.
     """
-    modes = [module.training for module in small.modules()]
     teacher.eval()
-    small.eval()
     with as_blocks(teacher, small):
+        with reading(small):
+            for name in _in_order(small, next(iter(batches))):
+                _Pair(name, teacher, small, batches, final).fit()
         reestimate(small, batches)
-        for name in _in_order(small, next(iter(batches))):
-            pair = _Pair(name, teacher, small, batches, final)
-            kept = pair.grouped()
-            found = []
-            for stacks in starts[name] if kept is None else [kept]:
-                pair.block.rebase(stacks)
-                found.append(pair.fitted())
-            _, best = min(found, key=lambda one: one[0])
-            pair.set(best)
-            reestimate(small, batches)
-    for module, mode in zip(small.modules(), modes, strict=True):
-        module.training = mode
 
 
 class _Pair:
@@ -128,51 +116,41 @@ class _Pair:
             if old_basis.size > 1
         }
 
-    def fitted(self) -> tuple[float, dict[str, Tensor]]:
-        """The smallest error on the batches held back, and the tensors that have it."""
-        reestimate(self.small, self.batches, until=self.block)
-        best, kept = math.inf, self._tensors()
-        for sweep in range(len(self.depths)):
-            error, equations = self._accumulated()
-            if error < best:
-                best, kept = error, self._tensors()
-            if sweep < len(self.depths) - 1:
-                for part, ridge in zip(self.parts, equations, strict=True):
+    def fit(self) -> None:
+        """Change the map of the block, in place."""
+        if (kept := self.grouped()) is not None:
+            self.block.rebase(kept)
+        for part in self.parts:
+            count, least, tensors = len(part.steps), math.inf, self.map.tensors()
+            # With one step the error of a change is known without trying it.
+            for sweep in range(count + (count > 1)):
+                ridge = self._accumulated(part)
+                if ridge.held >= least:
+                    self.map.set(tensors)
+                    break
+                least, tensors = ridge.held, self.map.tensors()
+                if sweep < count:
                     self.map.change(part.functions, ridge.solved()[0][1])
-                reestimate(self.small, self.batches, until=self.block)
-        return best, kept
 
-    def _tensors(self) -> dict[str, Tensor]:
-        names = [*self.block.expansion.bases]
-        return {name: tensor(self.block.field, name).detach().clone() for name in names}
-
-    def set(self, tensors: Mapping[str, Tensor]) -> None:
-        """Give the block other coefficients of the same bases."""
-        for name, value in tensors.items():
-            put(self.block.field, self.block.expansion.names(name), value)
-
-    def _accumulated(self) -> tuple[float, list[Ridge]]:
-        """The error on the batches held back, and the equations of each part."""
-        equations: list[Ridge] = []
-        error = 0.0
+    def _accumulated(self, part: _Part) -> Ridge:
+        """The equations of some basis functions."""
+        equations: Ridge | None = None
+        first, last = part.steps[0][0], part.steps[-1][0]
+        depths, targets = (d[first + 1 : last + 2] for d in (self.depths, self.targets))
         for i, batch in enumerate(self.batches):
-            held = held_back(i)
             args, kwargs = reached(self.small, self.block, batch)
             with self.map.evaluations() as seen:
-                here = self.block.solve(*args, save_at=self.depths, **kwargs).z
+                here = _states(self.block, depths, args, kwargs)
             args, kwargs = reached(self.teacher, self.other, batch)
-            there = self.other.solve(*args, save_at=self.targets, **kwargs).z
-            for at, part in enumerate(self.parts):
-                for n, weights in part.steps:  # [k, S]
-                    gap = there[n + 1] - here[n + 1]
-                    for rows in self.map.slices(gap):
-                        x, r = self._pairs([one.rows(rows) for one in seen], weights, gap[rows])
-                        if len(equations) <= at:
-                            equations.append(Ridge.of(x, r))
-                        equations[at].add(x, r, held)
-                    if held and n == len(self.depths) - 2:
-                        error += float(gap.double().square().sum())
-        return error, equations
+            gaps = _states(self.other, targets, args, kwargs) - here
+            for n, weights in part.steps:  # [k, S]
+                gap = gaps[n - first]
+                for rows in self.map.slices(gap):
+                    x, r = self._pairs([one.rows(rows) for one in seen], weights, gap[rows])
+                    equations = equations or Ridge.of(x, r)
+                    equations.add(x, r, held_back(i))
+        assert equations is not None
+        return equations
 
     def _pairs(self, seen: Sequence[Seen], weights: Tensor, gap: Tensor) -> tuple[Tensor, Tensor]:
         """What a step is a linear function of, for each basis function d features, and the gap."""
@@ -180,9 +158,11 @@ class _Pair:
         if self.map.norm:  # one evaluation and one function per step
             x, r = self.map.pairs(seen[used[0]], gap / float(weights[0, used[0]]))
             return x * float(weights[0, used[0]]), r * float(weights[0, used[0]])
-        features = torch.stack([self.map.features(seen[j].x) for j in used], -1)  # [g, N, d, j]
-        x = (features @ weights[:, used].T.to(features)).mT.flatten(2)  # [g, N, k * d]
-        return x, self.map.targets(gap)
+        total: Any = 0.0
+        for j in used:
+            features = self.map.features(seen[j].x).unsqueeze(2)  # [g, N, 1, d]
+            total = total + features * weights[:, j, None].to(features)  # [g, N, k, d]
+        return total.flatten(2), self.map.targets(gap)
 
 
 class _Part(NamedTuple):
@@ -195,6 +175,18 @@ class _Part(NamedTuple):
 
     functions: list[int]
     steps: list[tuple[int, Tensor]]
+
+
+def _states(block: ODEBlock, depths: list[float], args: Any, kwargs: Any) -> Any:
+    """The states at some depths, by no more steps than these need."""
+    start, end = block.span
+    solver = block.solver
+    if solver.steps is not None:
+        width = (end - start) / solver.steps
+        count = math.ceil((depths[-1] - start) / width - 1e-6)
+        end, solver = start + count * width, solver.with_steps(count)
+        depths = [min(depth, end) for depth in depths]
+    return block.solve(*args, save_at=depths, span=(start, end), solver=solver, **kwargs).z
 
 
 def _parts(block: ODEBlock, basis: Basis) -> tuple[list[float], list[_Part]]:

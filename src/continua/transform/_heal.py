@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -96,6 +97,13 @@ def heal(
     read = Batches(made, batches, least=2)
     Batches(guide, [next(iter(read))])
     loss = _Loss(made, guide, trajectory)
+    ours, theirs = (sum(p.numel() for p in model.parameters()) for model in (small, teacher))
+    if ours > theirs:
+        warnings.warn(
+            f"the model to heal has {ours:,} parameters and its teacher {theirs:,}; the smaller "
+            "model comes first: heal(small, teacher, batches)",
+            stacklevel=2,
+        )
     modes = [module.training for module in made.modules()]
     made.eval()
     loss.align(next(iter(read)))

@@ -15,6 +15,7 @@ from continua.field import copied
 
 from ._batches import Batches, call, reached
 from ._blocks import blocks_if_any
+from ._warn import warn_negative
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -31,7 +32,9 @@ def recalibrate(model: M, batches: Iterable[Any]) -> M:
     with the statistics of batch i at the depths that the solver visits, and the least squares by
     which a block turns values at depths into coefficients. Norms of blocks and norms outside of
     blocks are treated alike; all else is in evaluation mode. What no evaluation of a block reads
-    stays as it was. A model without statistics comes back as a copy.
+    stays as it was. A model without statistics comes back as a copy. Statistics in few smooth
+    functions may come out as negative variances, which is warned of: `compress` them to
+    `state_basis=PiecewiseConstant(steps)`.
 
     Args:
         model: any module; it is not changed.
@@ -50,6 +53,8 @@ def recalibrate(model: M, batches: Iterable[Any]) -> M:
     made = copied(model)
     read = Batches(made, batches)
     reestimate(made, read)
+    for name, block in blocks_if_any(made).items():
+        warn_negative(name, block)
     return made
 
 

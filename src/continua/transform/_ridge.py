@@ -48,6 +48,11 @@ class Ridge:
         self._xr[int(held)] += x.mT @ r.to(x)
         self._rr[int(held)] += r.to(self._rr).square().sum(1)
 
+    @property
+    def held(self) -> float:
+        """The error on the pairs held back without a map."""
+        return float(self._rr[1].sum())
+
     def solved(self, parts: int = 1) -> list[tuple[float, Tensor]]:
         """For each part of the targets the error on the pairs held back, and the map `[g, d, o]`.
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from continua.basis import PiecewiseConstant, sample
 from continua.block import ODEBlock
+from continua.field import non_negative, tensor
 from continua.solve import Euler
 
 from ._batches import REFUSALS
@@ -45,6 +46,28 @@ def warn_post_norm(name: str, block: ODEBlock) -> None:
             "compress with method='fit', which keeps the length of a step",
             stacklevel=3,
         )
+
+
+def warn_negative(name: str, block: ODEBlock) -> None:
+    """Warn of variances that were read again and are negative at some depth of the solver.
+
+    Few functions cannot follow a variance that changes by orders of magnitude over depth. It is
+    read as 0 there, which divides by nearly nothing.
+    """
+    for key, basis in block.expansion.state.items():
+        if block.plan is None or block.expansion.constraints.get(key) is not non_negative:
+            continue
+        stack = tensor(block.field, key).detach().cpu().double().flatten(1)
+        values = sample(basis, block.plan.points) @ stack  # [S, n]
+        if bool((values < -1e-6 * stack.abs().max()).any()):
+            steps = block.solver.steps
+            warnings.warn(
+                f"{key!r}{_of(name)} is negative at some depths in {basis!r}, which cannot follow "
+                "the variances there, and the accuracy may be lost; give the statistics a basis of "
+                f"their own: state_basis=PiecewiseConstant({steps or 8})",
+                stacklevel=3,
+            )
+            return
 
 
 def _of(name: str) -> str:
