@@ -88,7 +88,7 @@ def train_family(
 
     The arguments are those of `train`.
     """
-    elastic = ct.Elastic(network(width, FAMILY[0], device), FAMILY, teach="classes")
+    elastic = ct.Elastic(network(width, FAMILY[0], device), FAMILY)
     alone = {size: network(width, size, device) for size in FAMILY}
     losses: dict[nn.Module, Loss] = {elastic: elastic.loss}
     losses |= {model: _plain(model) for model in alone.values()}

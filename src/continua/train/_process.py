@@ -90,7 +90,7 @@ def average_statistics(model: nn.Module) -> None:
         return
     flat = torch.cat([b.flatten() for b in buffers])
     dist.all_reduce(flat)
-    parts = (flat / dist.get_world_size()).split([b.numel() for b in buffers])
+    parts = torch.split(flat / dist.get_world_size(), [b.numel() for b in buffers])
     for buffer, part in zip(buffers, parts, strict=True):
         buffer.copy_(part.view_as(buffer))
 
