@@ -61,7 +61,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return drawn
 
 
-class _Shown(Figure):  # type: ignore[misc]
+class _Shown(Figure):
     """A figure that a notebook shows, also when nothing has imported pyplot there."""
 
     def _repr_png_(self) -> bytes:
