@@ -66,6 +66,30 @@ def test_every_coefficient_gets_a_gradient_and_the_context_is_seen():
         assert (parameter.grad.flatten(1).abs().sum(1) > 0).all()
 
 
+def test_with_constant_weights_every_sample_has_its_own_depth():
+    class Seen(ct.Field):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(3, 2)
+
+        def forward(self, s, z, x):
+            assert s.dim() == 0  # as in a solve
+            return self.net(torch.cat([z, s.expand(len(z), 1)], 1))
+
+    torch.manual_seed(0)
+    flow, x = ct.ContinuousFlow(Seen(), normal()), torch.randn(32, 2)
+    loss = flow.matching_loss(x)
+    loss.backward()
+    weight, bias = (parameter[0] for parameter in flow.block.field.parameters())
+    assert all((parameter.grad.abs() > 0).all() for parameter in flow.parameters())
+    torch.manual_seed(0)
+    Seen(), torch.randn(32, 2)
+    c = normal().sample((32,))
+    s = ((torch.arange(32) + torch.rand(32)) / 32).unsqueeze(1)
+    seen = torch.cat([x + s * (c - x), s], 1) @ weight.T + bias
+    assert torch.allclose(loss, (seen - (c - x)).square().mean(), atol=1e-5)
+
+
 @pytest.mark.parametrize("depths", [0, -1, 1.5, True])
 def test_bad_depths(depths):
     with pytest.raises(ct.ArgumentError, match="depths"):

@@ -62,8 +62,8 @@ def test_a_run_has_its_settings_and_resumes(made, capsys):
     about = json.loads((folder / "run.json").read_text())
     assert about["recipe"] == "my_file.py:recipe"
     assert about["setup"]["settings"] == {"n": 200, "width": 4}
-    # The recipe refines at 5 and 10 of 20 epochs.
-    assert about["setup"]["training"]["refine_epochs"] == [1, 2]
+    # The recipe refines at 10 of 20 epochs.
+    assert about["setup"]["training"]["refine_epochs"] == [2]
     result = json.loads((folder / "result.json").read_text())
     assert (result["epochs"], result["test_samples"]) == (4, 30)
     again = ("train", f"{file}:recipe", *QUICK, "--run-dir", folder, "--json")

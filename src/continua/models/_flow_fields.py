@@ -6,10 +6,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import vjp
+from torch.func import vjp, vmap
 
 from continua._errors import ContinuaError, ShapeError
-from continua.field import Field, evaluated
+from continua.block import ODEBlock
+from continua.field import Field, evaluated, tensor
 
 Trace = Literal["exact", "hutchinson"]
 Regulariser = Literal["kinetic", "jacobian"]
@@ -88,6 +89,28 @@ class Carried(Field):
             by_state, by_sample = pull(unit)
             rows.append((by_state.unsqueeze(1) @ jacobian).squeeze(1) + by_sample)
         return slope, torch.stack(rows, 1)  # [B, D, D]
+
+
+def slopes(block: ODEBlock, s: Tensor, z: Tensor, x: Tensor) -> Tensor:
+    """The field of a block with constant weights, `[B, D]`: each sample at a depth of its own.
+
+    Args:
+        block: no weight of which varies with depth.
+        s: the depths, `[B]`.
+        z: the states, `[B, D]`.
+        x: what the field sees of each sample, `[B, ...]`.
+    """
+    twin = block.twins.take(block.field, block.expansion)
+
+    def one(s: Tensor, z: Tensor, x: Tensor) -> Tensor:
+        return evaluated(twin.module, s, z.unsqueeze(0), x.unsqueeze(0))[0]
+
+    try:
+        twin.put({name: tensor(block.field, name)[0] for name in block.expansion.bases})
+        found: Tensor = vmap(one, randomness="different")(s, z, x)
+        return found
+    finally:
+        block.twins.give_back(twin)
 
 
 def _checked(field: nn.Module, s: Tensor, z: Tensor, x: Any) -> Tensor:

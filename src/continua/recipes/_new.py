@@ -34,8 +34,8 @@ class Net(nn.Module):
         super().__init__()
         residual = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width))
         self.first = nn.Linear(inputs, width)
-        # One value per weight and two steps to begin with; the training doubles both twice.
-        self.block = ct.ODEBlock(residual, ct.PiecewiseConstant(2), ct.Euler(steps=2))
+        # Four values per weight and four steps to begin with; the training doubles both.
+        self.block = ct.ODEBlock(residual, ct.PiecewiseConstant(4), ct.Euler(steps=4))
         self.last = nn.Linear(width, classes)
 
     def forward(self, x):
@@ -78,7 +78,7 @@ def recipe(width: int = 32, n: int = 2000, noise: float = 0.01):
         optimizer="adam",
         learning_rate=1e-2,
         weight_decay=0.0,
-        refine_epochs=(5, 10),  # 2 -> 4 -> 8 basis functions and steps
+        refine_epochs=(10,),  # 4 -> 8 basis functions and steps
     )
     return lambda: Net(2, width, data.classes), data, training
 '''
