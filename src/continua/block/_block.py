@@ -21,14 +21,18 @@ from continua.field import (
     tensor,
 )
 from continua.gradient import (
+    Backend,
     Backprop,
     Gradient,
     Problem,
+    Programs,
     RunningCost,
     SaveAt,
+    checked_backend,
     checked_gradient,
     checked_solver,
     checked_span,
+    compiled_first,
     followed,
     solve,
 )
@@ -65,6 +69,7 @@ class ODEBlock(nn.Module):
         span: from which depth to which. The basis is stretched over it.
         init: `"copy"`, the module's own values at every depth, or `"independent"`, a fresh draw
             of `reset_parameters` at each node of the basis.
+        compile: True takes compiled steps; see `compile()`.
 
     Attributes:
         stats: what the last solve cost; `stats.backward` is filled by its backward pass.
@@ -83,6 +88,7 @@ class ODEBlock(nn.Module):
     stats: Stats | None
     recorders: list[Callable[[Stats], None]]
     stretch: Stretch
+    programs: Programs | None  #: the compiled steps
     _solver: Solver
 
     def __init__(
@@ -95,6 +101,7 @@ class ODEBlock(nn.Module):
         state_basis: BasisChoice | None = None,
         span: Span = (0.0, 1.0),
         init: Init = "copy",
+        compile: bool | Backend = False,
     ):
         super().__init__()
         if isinstance(field, nn.Module):
@@ -111,6 +118,7 @@ class ODEBlock(nn.Module):
         self.field, self.expansion = expand(field, chosen, state_basis, init)
         self.twins = Twins()
         self.stats, self.recorders = None, []
+        self.compile(compile)
         self.rebase({}, used)
 
     @property
@@ -158,11 +166,19 @@ class ODEBlock(nn.Module):
                 start by default.
             kwargs: further arguments, handed to the field at every evaluation.
         """
-        dynamics = self._dynamics(x, args, kwargs, control, self.span, None, self.solver)
-        problem = dynamics.call.problem
-        trajectory = followed(dynamics, problem, self.span, self.solver, self.gradient)
-        self.record(trajectory.stats)
-        return problem.state(trajectory.final)
+
+        def run(gradient: Gradient, programs: Programs | None) -> Any:
+            dynamics = self._dynamics(
+                x, args, kwargs, control, self.span, None, self.solver, gradient
+            )
+            problem = dynamics.call.problem
+            trajectory = followed(
+                dynamics, problem, self.span, self.solver, gradient, programs=programs
+            )
+            self.record(trajectory.stats)
+            return problem.state(trajectory.final)
+
+        return compiled_first(self.programs, self.gradient, run)
 
     def solve(
         self,
@@ -205,11 +221,31 @@ class ODEBlock(nn.Module):
         """
         ends = self.span if span is None else span
         used = self.solver if solver is None else checked_solver(solver)
-        dynamics = self._dynamics(x, args, kwargs, control, ends, running_cost, used)
-        problem = dynamics.call.problem
-        out = solve(dynamics, problem, ends, used, self.gradient, save_at, raise_on_failure, dense)
+
+        def run(gradient: Gradient, programs: Programs | None) -> Solution:
+            dynamics = self._dynamics(x, args, kwargs, control, ends, running_cost, used, gradient)
+            problem, rest = dynamics.call.problem, (save_at, raise_on_failure, dense)
+            return solve(dynamics, problem, ends, used, gradient, *rest, programs=programs)
+
+        out = compiled_first(self.programs, self.gradient, run)
         self.record(out.stats)
         return out
+
+    def compile(self, compile: bool | Backend = True) -> Self:  # type: ignore[override]
+        """Take compiled steps from now on, in place.
+
+        One step and its vector-Jacobian product are traced and compiled by inductor at the first
+        solve, for any length and number of steps; a solve calls them in a loop and is one node of
+        the graph. Small fields gain most. First derivatives work. What cannot be compiled (noise,
+        hooks, `Adjoint`, `Reversible`, autocast) is evaluated as without, and logged once.
+
+        Args:
+            compile: False for plain evaluation again; `"aot_eager"` traces without compiling,
+                to find mistakes.
+        """
+        backend = checked_backend(compile)
+        self.programs = None if backend is None else Programs(backend)
+        return self
 
     def slope(self, s: float, z: Any, *args: Any, control: Any = None, **kwargs: Any) -> Any:
         """The field at one depth: dz/ds, in the graph of its coefficients. State is not updated.
@@ -324,15 +360,17 @@ class ODEBlock(nn.Module):
         ends: Ends,
         cost: RunningCost | None,
         solver: Solver,
+        gradient: Gradient | None = None,
     ) -> BlockDynamics:
         name = next(iter(self.expansion.weights), None)
         weight = next(self.field.parameters(), None) if name is None else tensor(self.field, name)
         values = self.span if ends is self.span else checked_span(ends)
-        problem = Problem.of(x, cost, weight, values, self.gradient)
+        used = self.gradient if gradient is None else gradient
+        problem = Problem.of(x, cost, weight, values, used)
         if isinstance(control, Signal):
             control.check(values)
         seen = x if control is None else control
-        return BlockDynamics(self, Call(problem, seen, args, kwargs, solver, self.gradient))
+        return BlockDynamics(self, Call(problem, seen, args, kwargs, solver, used))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(by_rows(fn), recurse)  # type: ignore[no-untyped-call]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from continua._errors import SolveError
-from continua.basis import Constant, PiecewiseConstant
+from continua.basis import Basis, Constant, PiecewiseConstant, Point
 from continua.field import Field, FieldRun, Sampling, Signal, StageWeights, fields_of, real, tensor
 from continua.gradient import (
     CHANGED,
@@ -23,10 +23,11 @@ from continua.gradient import (
     dependencies,
     wanting,
 )
-from continua.solve import Dynamics, Evaluate, Rerun, Solver, Stage, in_parts
+from continua.solve import Dynamics, Evaluate, Rerun, Solver, Source, Stage, in_parts
 
 from ._again import BlockRerun, Unchanged
 from ._plan import Plan
+from ._source import BlockSource
 
 if TYPE_CHECKING:
     from ._block import ODEBlock
@@ -217,11 +218,35 @@ class BlockDynamics(Dynamics):
         self, run: FieldRun, stages: Sequence[Stage], leaves: bool | None
     ) -> StageWeights:
         """Weights and state at any stages."""
-        points = [self._stretch.point(stage.depth, stage.side) for stage in stages]
+        return run.at(self.samplings(run, stages), self._points(stages), None, leaves)
+
+    def samplings(self, run: FieldRun, stages: Sequence[Stage]) -> Mapping[Basis, Sampling]:
+        """The bases at any stages."""
         kind = self._kind(run)
-        bases = dict.fromkeys(self.expansion.bases.values())
-        samplings = {basis: Sampling.of(basis, points).placed(*kind) for basis in bases}
-        return run.at(samplings, points, None, leaves)
+        if self._plan is not None and stages is self._plan.stages:
+            return self._plan.placed(*kind).samplings
+        points, bases = self._points(stages), dict.fromkeys(self.expansion.bases.values())
+        return {basis: Sampling.of(basis, points).placed(*kind) for basis in bases}
+
+    def _points(self, stages: Sequence[Stage]) -> list[Point]:
+        return [self._stretch.point(stage.depth, stage.side) for stage in stages]
+
+    def state_at(
+        self, run: FieldRun, samplings: Mapping[Basis, Sampling], stages: Sequence[Stage]
+    ) -> StageWeights:
+        """The state at any stages; an update takes these evaluations for those of the solve."""
+        plan, inverses = self._plan, None
+        if plan is not None and stages is plan.stages:
+            inverses = plan.placed(*self._kind(run)).inverses
+        weights = run.at(samplings, self._points(stages), inverses)
+        if run is self._run:
+            self._weights = weights
+        return weights
+
+    def source(self) -> Source:
+        others = [*wanting(self.given()), *self.constants]
+        given = self.call.x, self.call.args, self.call.kwargs
+        return BlockSource(self, self._run, given, others)
 
     def evaluations(
         self,

@@ -5,10 +5,12 @@ from continua._values import known
 from ._adjoint import Adjoint
 from ._checkpoint import Checkpoint
 from ._checks import SaveAt, checked_solver, checked_span
-from ._dependencies import dependencies
+from ._compiled import compiled_first
+from ._dependencies import dependencies, surroundings
 from ._gradient import CHANGED, Backprop, Gradient, checked_gradient
 from ._odeint import followed, odeint, solve
 from ._problem import CallableDynamics, Problem, RunningCost, cut, wanting
+from ._programs import Backend, Programs, Uncompilable, checked_backend, exchanged, known_shared
 from ._reversible import Reversible
 
 __all__ = [
@@ -19,6 +21,8 @@ __all__ = [
     # for other dynamics
     "CHANGED", "CallableDynamics", "checked_gradient", "checked_solver", "checked_span", "cut",
     "dependencies", "wanting",
+    # compiled steps
+    "Programs", "Backend", "Uncompilable", "checked_backend", "compiled_first", "exchanged", "known_shared", "surroundings",
 ]  # fmt: skip
 
 #: every gradient, by name

@@ -9,12 +9,17 @@ from ._dynamics import (
     Reading,
     Rerun,
     Side,
+    Source,
     Span,
     Stage,
     State,
+    Steps,
+    Take,
+    Traced,
     in_parts,
     linear,
 )
+from ._adaptive import error_norm
 from ._interpolant import EveryStep, Interpolant, check_depths
 from ._pair import Bosh3, Dopri5, Dopri8, Pair, Tsit5
 from ._reversible import AsynchronousLeapfrog, ReversibleHeun, ReversibleSolver
@@ -31,6 +36,8 @@ __all__ = [
     # what they integrate
     "Dynamics", "Reading", "Rerun", "Evaluate", "Stage", "Side", "Span", "State",
     "PART", "in_parts",
+    # for compiled steps
+    "Source", "Steps", "Take", "Traced", "error_norm",
     # what they give back
     "Solution", "Trajectory", "Stats", "Status", "Failure", "EveryStep", "Interpolant", "Saves",
     "check_depths",
