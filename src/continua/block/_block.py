@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-import torch
 from torch import Tensor, nn
 
 from continua._errors import ModuleError
@@ -14,17 +13,14 @@ from continua.field import (
     BasisChoice,
     Expansion,
     Init,
-    Signal,
     Twins,
     expand,
     put,
-    tensor,
 )
 from continua.gradient import (
     Backend,
     Backprop,
     Gradient,
-    Problem,
     Programs,
     RunningCost,
     SaveAt,
@@ -36,13 +32,11 @@ from continua.gradient import (
     followed,
     solve,
 )
-from continua.solve import RK4, Solution, Solver, Span, Stage, Stats, sides
+from continua.solve import RK4, Solution, Solver, Span, Stage, Stats
 
-from ._dynamics import BlockDynamics, Call
-from ._layout import by_rows, checked_depth, described, html, module_at, shared
+from ._dynamics import Ends, called
+from ._layout import by_rows, checked_depth, described, html, module_at, shared, weight_vjp
 from ._plan import Plan, Stretch
-
-Ends = tuple[float | Tensor, float | Tensor]
 
 
 class ODEBlock(nn.Module):
@@ -168,9 +162,7 @@ class ODEBlock(nn.Module):
         """
 
         def run(gradient: Gradient, programs: Programs | None) -> Any:
-            dynamics = self._dynamics(
-                x, args, kwargs, control, self.span, None, self.solver, gradient
-            )
+            dynamics = called(self, x, args, kwargs, control, gradient=gradient)
             problem = dynamics.call.problem
             trajectory = followed(
                 dynamics, problem, self.span, self.solver, gradient, programs=programs
@@ -223,7 +215,7 @@ class ODEBlock(nn.Module):
         used = self.solver if solver is None else checked_solver(solver)
 
         def run(gradient: Gradient, programs: Programs | None) -> Solution:
-            dynamics = self._dynamics(x, args, kwargs, control, ends, running_cost, used, gradient)
+            dynamics = called(self, x, args, kwargs, control, ends, running_cost, used, gradient)
             problem, rest = dynamics.call.problem, (save_at, raise_on_failure, dense)
             return solve(dynamics, problem, ends, used, gradient, *rest, programs=programs)
 
@@ -257,7 +249,7 @@ class ODEBlock(nn.Module):
             control: what a `Field` sees as the input x; z by default.
             kwargs: further arguments of the field.
         """
-        with self._dynamics(z, args, kwargs, control, self.span, None, self.solver) as dynamics:
+        with called(self, z, args, kwargs, control) as dynamics:
             problem = dynamics.call.problem
             (evaluate,) = dynamics.at([Stage(checked_depth(s), "right")])
             return problem.state(evaluate(problem.z))
@@ -285,18 +277,7 @@ class ODEBlock(nn.Module):
         Returns:
             For each parameter that trains a tensor of the shape it has at one depth.
         """
-        dynamics = self._dynamics(z, (), {}, control, self.span, None, self.solver)
-        side = sides(*self.span)[int(s == self.span[1])]
-        with dynamics.again() as again, torch.enable_grad():
-            reading = again.read([Stage(s, side)])
-            (out,) = reading.evaluate[0]((z.detach(),))
-        names = [n for n in self.expansion.weights if tensor(self.field, n).requires_grad]
-        leaves = reading.leaves[: len(names)]
-        found = torch.autograd.grad(out, leaves, a, allow_unused=True)
-        return {
-            name: torch.zeros_like(leaf) if g is None else g
-            for name, leaf, g in zip(names, leaves, found, strict=True)
-        }
+        return weight_vjp(self, s, z, a, control)
 
     def extra_repr(self) -> str:
         """What stands in the first lines of the repr."""
@@ -348,29 +329,6 @@ class ODEBlock(nn.Module):
         self.stats = stats
         for recorder in self.recorders:
             recorder(stats)
-
-    # -- one solve -----------------------------------------------------------------------------
-
-    def _dynamics(
-        self,
-        x: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        control: Any,
-        ends: Ends,
-        cost: RunningCost | None,
-        solver: Solver,
-        gradient: Gradient | None = None,
-    ) -> BlockDynamics:
-        name = next(iter(self.expansion.weights), None)
-        weight = next(self.field.parameters(), None) if name is None else tensor(self.field, name)
-        values = self.span if ends is self.span else checked_span(ends)
-        used = self.gradient if gradient is None else gradient
-        problem = Problem.of(x, cost, weight, values, used)
-        if isinstance(control, Signal):
-            control.check(values)
-        seen = x if control is None else control
-        return BlockDynamics(self, Call(problem, seen, args, kwargs, solver, used))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(by_rows(fn), recurse)  # type: ignore[no-untyped-call]

@@ -19,6 +19,8 @@ from continua.gradient import (
     CHANGED,
     Gradient,
     Problem,
+    RunningCost,
+    checked_span,
     cut,
     dependencies,
     wanting,
@@ -31,6 +33,9 @@ from ._source import BlockSource
 
 if TYPE_CHECKING:
     from ._block import ODEBlock
+
+
+Ends = tuple[float | Tensor, float | Tensor]
 
 
 @dataclass(frozen=True)
@@ -312,6 +317,29 @@ class BlockDynamics(Dynamics):
         frozen = [p for p in self.field.parameters() if not p.requires_grad]
         given = [t for t in tree_leaves(self.given()) if isinstance(t, Tensor)]
         return Unchanged(self.field, [*weights, *frozen, *given])
+
+
+def called(
+    block: ODEBlock,
+    x: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    control: Any,
+    ends: Ends | None = None,
+    cost: RunningCost | None = None,
+    solver: Solver | None = None,
+    gradient: Gradient | None = None,
+) -> BlockDynamics:
+    """The field of a block for one call; span, solver and gradient are the block's by default."""
+    name = next(iter(block.expansion.weights), None)
+    weight = next(block.field.parameters(), None) if name is None else tensor(block.field, name)
+    values = block.span if ends is None or ends is block.span else checked_span(ends)
+    used = gradient or block.gradient
+    problem = Problem.of(x, cost, weight, values, used)
+    if isinstance(control, Signal):
+        control.check(values)
+    seen = x if control is None else control
+    return BlockDynamics(block, Call(problem, seen, args, kwargs, solver or block.solver, used))
 
 
 def _called(call: Callable[..., Any], s: Tensor, x: Any) -> Callable[[Any], Any]:

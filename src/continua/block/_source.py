@@ -50,14 +50,14 @@ class _Pack:
 
     def parts(self, row: Tensor) -> list[Tensor]:
         """The weights in one row."""
-        found = row.split(self.sizes)
+        found = torch.split(row, self.sizes)
         return [part.view(shape) for part, shape in zip(found, self.shapes, strict=True)]
 
     def gradients(self) -> dict[str, Tensor]:
         """Those of the coefficients, by name."""
         if self.gradient is None:
             return {}
-        parts = self.gradient.split(self.sizes, 1)
+        parts = torch.split(self.gradient, self.sizes, 1)
         shapes = [(len(self.gradient), *shape) for shape in self.shapes]
         found = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
         return dict(zip(self.names, found, strict=True))
@@ -74,6 +74,7 @@ class BlockSource(Source):
         others: Sequence[Tensor],
     ):
         self._dynamics, self._run, self._given = dynamics, run, given
+        self.code = (run.twin and run.twin.module, dynamics.call.problem.given_cost)
         self._others = others  # what gets a gradient besides weights
         expansion, problem = dynamics.expansion, dynamics.call.problem
         groups: dict[tuple[Any, ...], list[str]] = {}

@@ -3,6 +3,7 @@
 from continua._values import known
 
 from ._adjoint import Adjoint
+from ._cache import cache_folder, cached_files, clear_cache
 from ._checkpoint import Checkpoint
 from ._checks import SaveAt, checked_solver, checked_span
 from ._compiled import compiled_first
@@ -22,7 +23,8 @@ __all__ = [
     "CHANGED", "CallableDynamics", "checked_gradient", "checked_solver", "checked_span", "cut",
     "dependencies", "wanting",
     # compiled steps
-    "Programs", "Backend", "Uncompilable", "checked_backend", "compiled_first", "exchanged", "known_shared", "surroundings",
+    "Programs", "Backend", "Uncompilable", "checked_backend", "compiled_first", "exchanged",
+    "known_shared", "surroundings", "cache_folder", "cached_files", "clear_cache",
 ]  # fmt: skip
 
 #: every gradient, by name

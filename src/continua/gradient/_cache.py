@@ -70,15 +70,20 @@ def _size(path: Path) -> int:
 @contextmanager
 def _inductor_folder() -> Iterator[None]:
     """Let inductor use our folder, unless it was given one."""
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
     name = "TORCHINDUCTOR_CACHE_DIR"
-    if name in os.environ:
+    before = os.environ.get(name)
+    if before not in (None, default_cache_dir()):  # which torch puts there itself
         yield
         return
     os.environ[name] = str(cache_folder() / "inductor")
     try:
         yield
     finally:
-        os.environ.pop(name, None)
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
 
 
 def compile_with_inductor(graph: fx.GraphModule) -> Callable[[list[Tensor]], Sequence[Tensor]]:
@@ -100,6 +105,9 @@ def compile_with_inductor(graph: fx.GraphModule) -> Callable[[list[Tensor]], Seq
         inductor.patch(settings),
         functorch.patch(bundled_autograd_cache=False),
     ):
-        run: Callable[[list[Tensor]], Sequence[Tensor]] = compile_fx_inner(graph, examples)
+        compiled = compile_fx_inner(graph, examples)
         clear_cache(LIMIT, SAFE)
+    # The call itself, without what inductor does around it for autotuning.
+    run: Callable[[list[Tensor]], Sequence[Tensor]]
+    run = getattr(compiled, "current_callable", None) or compiled
     return run

@@ -21,6 +21,7 @@ from continua.solve import (
     Stage,
     State,
     Stats,
+    Step,
     Trajectory,
     linear,
     stages_between,
@@ -34,6 +35,9 @@ from ._steps import CompiledSteps, RowsByStep, StepPrograms, length_tensor
 
 T = TypeVar("T")
 
+#: stands for `Backprop` in compiled solves, which keep what the backward pass needs of a step
+BACKPROP = Checkpoint()
+
 
 def compiled_first(
     programs: Programs | None,
@@ -42,8 +46,7 @@ def compiled_first(
 ) -> T:
     """Run a solve with compiled steps, or without, if there are none or they cannot be had."""
     if programs is not None:
-        # The steps are kept and differentiated one by one, whichever of the two it is.
-        used = Checkpoint() if isinstance(gradient, Backprop) else gradient
+        used = BACKPROP if isinstance(gradient, Backprop) else gradient
         try:
             return run(used, programs)
         except Uncompilable as why:
@@ -114,37 +117,67 @@ class CompiledJob(CheckpointJob):
     """`Checkpoint` with compiled steps: their vjp runs backward over the steps that were taken."""
 
     programs: Programs
+    program: Program  # of the backward pass
+    keeps: bool = False  # what the backward pass needs, not the states from which it follows
 
     def forward(self, z: State) -> Trajectory:
         taken = with_programs(self.dynamics, self.programs, self.solver, z, self.span, self.save_at)
-        trajectory = super().forward(z)
+        plain = self.gradient.states == "all" and not self.save_at
+        if plain and self.solver.steps is not None:
+            trajectory = self._on_grid(taken, z, self.solver.steps)
+        else:
+            trajectory = super().forward(z)
         self.dynamics.steps = None
         self.dense = any(x < 1 for made in self.steps for x in made.fractions)
-        self.programs_of(taken.source, z)  # what cannot be compiled shows here
+        if self.keeps:
+            return trajectory
+        # What cannot be compiled shows here.
+        rows = taken.source.rows(self.stages(0, 1))
+        h = length_tensor(0.0, z[0])
+        self.program = taken.known.vjp(self.count, z, h, rows, self.dense)
         return trajectory
 
-    def programs_of(self, source: Source, z: State) -> tuple[StepPrograms, Program, RowsByStep]:
-        """The vjp of a step, and what it reads."""
-        tableau = self.solver.tableau
-        count = len(tableau.c) if self.dense else tableau.stages
-        if self.dense or self.solver.adaptive:
-            stages: Sequence[Stage] = [
-                stage
-                for made in self.steps
-                for stage in stages_between(tableau, made.start, made.end)[:count]
-            ]
+    def _on_grid(self, taken: CompiledSteps, z: State, steps: int) -> Trajectory:
+        """What a solver does, without what only saved states need: its time counts here."""
+        h, tableau = (self.span[1] - self.span[0]) / steps, self.solver.tableau
+        stages = self.solver.stages(self.span)
+        found = taken.keeping(z, h, stages, steps) if self.gradient is BACKPROP else None
+        if found is not None:
+            self.keeps = True
+            self.program, z, self.stored = found
         else:
-            stages = self.solver.stages(self.span)
-        known, rows = (
-            StepPrograms(self.programs, self.solver, source, z),
-            RowsByStep(source, stages, count),
-        )
-        return known, known.vjp(count, z, length_tensor(0.0, z[0]), rows.of(0), self.dense), rows
+            take = taken.on_grid(h, stages)
+            for n in range(steps):
+                self.stored += z
+                z, _ = take(n, z)
+        self.dynamics.accept()
+        self.steps, self.rng = [Step(tableau, 0.0, h, (), (), [])] * steps, []
+        self.kept = list(range(steps))
+        stats = Stats(steps * tableau.stages, steps, step_sizes=[abs(h)] * steps)
+        return Trajectory(z, [], stats)
+
+    @property
+    def count(self) -> int:
+        """How many stages of a step are differentiated."""
+        tableau = self.solver.tableau
+        return len(tableau.c) if self.dense else tableau.stages
+
+    def stages(self, first: int = 0, last: int | None = None) -> Sequence[Stage]:
+        """Those of some steps, all by default."""
+        if self.dense or self.solver.adaptive:
+            found = (stages_between(m.tableau, m.start, m.end) for m in self.steps[first:last])
+            return [stage for every in found for stage in every[: self.count]]
+        every = self.solver.stages(self.span)
+        return every if last is None else every[first * self.count : last * self.count]
 
     def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
         source = again.source()
         self.walk = _Backward(self, source, contiguous(final))
-        first = super().backward(again, contiguous(final), saved, stats)
+        if self.keeps:
+            first = self.walk.kept(self.stored)
+            stats.steps, stats.evaluations = len(self.steps), 0
+        else:
+            first = super().backward(again, contiguous(final), saved, stats)
         self.walk.finish()
         return first
 
@@ -168,8 +201,10 @@ class _Backward:
 
     def __init__(self, job: CompiledJob, source: Source, like: State):
         self.source, self.steps, self.dense = source, job.steps, job.dense
-        self.known, self.program, self.rows = job.programs_of(source, like)
-        self.leaves = len(like)
+        self.known = StepPrograms(job.programs, job.solver, source, like)
+        self.rows, self.leaves = RowsByStep(source, job.stages(), job.count), len(like)
+        self.program, self.a = job.program, like
+        self.length = 0.0, length_tensor(0.0, like[0])
         first = self.leaves + 1 + len(source.shared)
         places = list(enumerate(self.program.wanted))
         self.of_shared = [(at, i - self.leaves - 1) for at, i in places if self.leaves < i < first]
@@ -187,11 +222,11 @@ class _Backward:
 
     def vjp(self, n: int, z: State, a: State, saved: list[State]) -> State:
         """The gradient of the state at the start of step n from those at its end and inside."""
-        if n // self.rows.size != self.part:
-            self.finish()
-            self.part = n // self.rows.size
+        self._part(n)
         made, rows = self.steps[n], self.rows.of(n)
-        h = length_tensor(made.h, z[0])
+        if made.h != self.length[0]:
+            self.length = made.h, length_tensor(made.h, z[0])
+        h = self.length[1]
         inner: list[State] = []
         for x, g in zip(made.fractions, reversed(saved), strict=True):
             if x >= 1:
@@ -208,6 +243,23 @@ class _Backward:
         out = self.program.run([*z, h, *self.known.shared, *rows, *along])
         self._gather(out)
         return contiguous(linear([1] * (1 + len(inner)), [tuple(out[: self.leaves]), *inner]))
+
+    def kept(self, tensors: Sequence[Tensor]) -> State:
+        """The gradient of the state at the start, from what all steps have kept."""
+        a, count, back = self.a, len(tensors) // len(self.steps), self.program.back
+        assert back is not None
+        for n in reversed(range(len(self.steps))):
+            self._part(n)
+            out = back([*tensors[n * count : (n + 1) * count], *a])
+            out = [out[i] for i in self.program.wanted]
+            self._gather(out)
+            a = contiguous(out[: self.leaves])
+        return a
+
+    def _part(self, n: int) -> None:
+        if n // self.rows.size != self.part:
+            self.finish()
+            self.part = n // self.rows.size
 
     def _gather(self, out: Sequence[Tensor]) -> None:
         found = [out[at] for at, _ in self.of_shared]

@@ -27,8 +27,8 @@ from ._checks import SaveAt, check_values, checked_depths, checked_solver, check
 from ._compiled import compiled_first, compiled_solve
 from ._dense import Event, dense_solution, depths_tensor
 from ._gradient import Backprop, Gradient, checked_gradient
-from ._programs import Backend, Programs, programs_of
 from ._problem import CallableDynamics, Problem, RunningCost, refuse_state
+from ._programs import Backend, Programs, programs_of
 
 Ends = tuple[float | Tensor, float | Tensor]
 

@@ -230,7 +230,7 @@ class CallableSource(Source):
         self, dynamics: CallableDynamics, args: tuple[Any, ...], x: Any, leaves: list[Tensor]
     ):
         self._f, self._problem, self._args, self._x = dynamics.f, dynamics.problem, args, x
-        self._leaves = leaves
+        self._leaves, self.code = leaves, (self._f, self._problem.given_cost)
         read = x if self._problem.cost is not None else ()
         tensors, plain = surroundings((self._f, self._problem.given_cost, args, read, leaves))
         self.signature = [*plain, self._problem.structure]

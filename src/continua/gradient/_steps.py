@@ -24,7 +24,7 @@ from continua.solve import (
 )
 
 from ._gradient import split
-from ._programs import Function, Program, Programs, contiguous
+from ._programs import Function, Program, Programs, Uncompilable, contiguous
 
 #: how many numbers the weights of all stages may be, to be worked out together
 TOGETHER = 1 << 24
@@ -47,13 +47,30 @@ class StepPrograms:
 
         return self.programs.get(("step", self._tableau, count, dense), self.source, inputs, make)
 
-    def vjp(self, count: int, z: State, h: Tensor, rows: Sequence[Tensor], dense: bool) -> Program:
-        """The gradients of state, shared tensors and rows from those of end and slopes."""
+    def kept(self, z: State, h: Tensor, rows: Sequence[Tensor]) -> Program:
+        """A step and its vjp, which takes what the step keeps for it."""
+        count = self.solver.tableau.stages
+        inputs = self._differentiable(z, h, rows)
+
+        def make() -> Function:
+            taken = self._taken(count, False)
+            return lambda *given: taken(given, False, True)
+
+        outputs = self.leaves + self.source.state
+        return self.programs.get(
+            ("kept", self._tableau), self.source, inputs, make, outputs, keep=True
+        )
+
+    def _differentiable(self, z: State, h: Tensor, rows: Sequence[Tensor]) -> list[Tensor]:
         weights = self.source.weights
-        inputs = [
+        return [
             *(x.detach().requires_grad_() for x in z), h, *self._wanting(),
             *(x.detach().requires_grad_() for x in rows[:weights]), *rows[weights:],
         ]  # fmt: skip
+
+    def vjp(self, count: int, z: State, h: Tensor, rows: Sequence[Tensor], dense: bool) -> Program:
+        """The gradients of state, shared tensors and rows from those of end and slopes."""
+        inputs = self._differentiable(z, h, rows)
 
         def make() -> Function:
             taken = self._taken(count, False)
@@ -130,6 +147,25 @@ class CompiledSteps(Steps):
         self.known = StepPrograms(programs, solver, source, z)
         self.source, self.dense, self.like = source, dense, z[0]
 
+    def keeping(
+        self, z: State, h: float, stages: Sequence[Stage], steps: int
+    ) -> tuple[Program, State, list[Tensor]] | None:
+        """A fixed grid: its program, its end, and what its steps keep; None if sizes change."""
+        known, n, length = self.known, self.known.leaves, length_tensor(h, self.like)
+        rows, kept = RowsByStep(self.source, stages, len(stages) // steps), list[Tensor]()
+        try:
+            program = known.kept(z, length, rows.of(0))
+        except Uncompilable:
+            return None  # or for a reason that shows at the next try
+        first = n + self.source.state
+        for i in range(steps):
+            own = rows.of(i)
+            out = program.run([*z, length, *known.shared, *own])
+            z = contiguous(out[:n])
+            self._leave(own, out[n:first])
+            kept += out[first:]
+        return program, z, kept
+
     def on_grid(self, h: float, stages: Sequence[Stage]) -> Take:
         known, n = self.known, self.known.leaves
         count = known.solver.tableau.stages
@@ -164,7 +200,7 @@ class CompiledSteps(Steps):
 
     def _leave(self, rows: Sequence[Tensor], state: Sequence[Tensor]) -> None:
         first = self.source.weights
-        for row, new in zip(rows[first:], state, strict=False):
+        for row, new in zip(rows[first:], state[: self.source.state], strict=False):
             row.copy_(new)
 
 
@@ -183,7 +219,7 @@ class RowsByStep:
         if part != self.part:
             self.ready = []  # freed before the next ones are made
             rows = self.source.rows(self.among(part))
-            self.part, self.ready = part, [row.split(self.count) for row in rows]
+            self.part, self.ready = part, [torch.split(row, self.count) for row in rows]
         return [row[i] for row in self.ready]
 
     def among(self, part: int) -> Sequence[Stage]:

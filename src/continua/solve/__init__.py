@@ -2,6 +2,7 @@
 
 from continua._values import known
 
+from ._adaptive import error_norm
 from ._dynamics import (
     PART,
     Dynamics,
@@ -19,7 +20,6 @@ from ._dynamics import (
     in_parts,
     linear,
 )
-from ._adaptive import error_norm
 from ._interpolant import EveryStep, Interpolant, check_depths
 from ._pair import Bosh3, Dopri5, Dopri8, Pair, Tsit5
 from ._reversible import AsynchronousLeapfrog, ReversibleHeun, ReversibleSolver

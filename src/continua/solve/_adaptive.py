@@ -209,7 +209,8 @@ def tolerance_norm(pair: Pair, values: State, z: State, new: State) -> Tensor:
             norms.append(torch.linalg.vector_norm(ratio))
             count += ratio.numel()
     norm = norms[0] if len(norms) == 1 else torch.stack(norms).square().sum(0).sqrt()
-    return norm / math.sqrt(max(count, 1))
+    # Of a program for any batch size, the count is a symbol.
+    return norm / (math.sqrt(max(count, 1)) if isinstance(count, int) else count**0.5)
 
 
 def _largest(norms: Tensor) -> Tensor:

@@ -53,13 +53,14 @@ class Source(ABC):
 
     shared: Sequence[Tensor]  # the same at every evaluation
     signature: Sequence[object]  # everything else: another program is needed where it changes
+    code: object  # what is called, whose attributes an evaluation must not change
     state: int = 0  # how many of the rows are state that is updated
     weights: int = 0  # how many of the rows, the first ones, get gradients
     numbers: int = 0  # how many numbers the rows of one stage are
 
     @abstractmethod
     def rows(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
-        """What varies: tensors `[E, ...]`, a row for each stage; weights, then state, then others."""
+        """What varies, `[E, ...]` with a row for each stage: weights, then state, then others."""
 
     @abstractmethod
     def traced(self, stages: Sequence[Stage]) -> Traced:
