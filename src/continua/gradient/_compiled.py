@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
 
+from continua._errors import ArgumentError
 from continua.solve import (
     Dynamics,
     EveryStep,
@@ -66,6 +67,7 @@ def compiled_solve(
     """What `Gradient.solve` does, with compiled steps."""
     if not isinstance(solver, RungeKutta):
         raise Uncompilable(f"{type(solver).__name__} is not a Runge-Kutta method")
+    gradient.check(solver, dynamics)
     _refuse(z)
     z = contiguous(z)
     if not torch.is_grad_enabled():
@@ -100,8 +102,11 @@ def with_programs(
     kind = tuple((x.shape, x.dtype) for x in z)
     if kind not in programs.checked:
         # Mistakes of a field show in a plain evaluation, with a sentence on what is wrong.
-        with torch.no_grad(), kept_rng(z):
-            dynamics.at([first])[0](z)
+        try:
+            with torch.no_grad(), kept_rng(z):
+                dynamics.at([first])[0](z)
+        except ArgumentError as error:  # which may be none for Backprop
+            raise Uncompilable(str(error)) from error
         programs.checked.add(kind)
     inner = any(0 < abs(s - span[0]) < abs(span[1] - span[0]) for s in _depths(save_at))
     taken = CompiledSteps(programs, solver, dynamics.source(), z, inner)

@@ -92,7 +92,7 @@ def odeint(
     def run(used: Gradient, programs: Programs | None) -> Solution:
         problem = Problem.of(z, running_cost, None, checked_span(span), used)
         if used.job is not None:
-            refuse_state(f)
+            refuse_state(f, programs)
         dynamics = CallableDynamics(f, problem, tuple(args), params, z)
         return solve(
             dynamics, problem, span, solver, used, save_at, raise_on_failure, dense, event, programs
@@ -148,7 +148,8 @@ def followed(
     programs: Programs | None = None,
 ) -> Trajectory:
     """The same without a `Solution`, which takes time to put together."""
-    gradient.check(solver, dynamics)
+    if programs is None:
+        gradient.check(solver, dynamics)
     start = _with_end(dynamics, problem.z, span, problem, at_end=False)
     if programs is None:
         trajectory = gradient.solve(solver, dynamics, start, problem.span, where)

@@ -19,7 +19,7 @@ from continua.solve import Dynamics, Evaluate, Reading, Rerun, Source, Span, Sta
 from ._checks import autocast_on, checked_state, first_call
 from ._dependencies import dependencies, leaves_of, refuse_unknown, surroundings
 from ._gradient import Gradient, leaf
-from ._programs import exchanged, known_shared
+from ._programs import Programs, Uncompilable, exchanged, known_shared
 
 RunningCost = Callable[..., Tensor]
 
@@ -295,12 +295,14 @@ def checked_params(params: Iterable[Tensor] | None) -> list[Tensor]:
     return found
 
 
-def refuse_state(f: Callable[..., Any]) -> None:
+def refuse_state(f: Callable[..., Any], programs: Programs | None = None) -> None:
     """Refuse a module that updates its state, which a second evaluation would update again."""
     if not isinstance(f, nn.Module):
         return
     for name, module in f.named_modules():
         if module.training and any(b.is_floating_point() for b in module.buffers(recurse=False)):
+            if programs is not None:
+                raise Uncompilable("a function's state is not updated by programs: use an ODEBlock")
             raise ArgumentError(
                 f"{name or type(f).__name__!r} updates its state in training mode, and this "
                 "gradient evaluates it again: use Backprop(), evaluation mode, or an ODEBlock, "
