@@ -30,6 +30,7 @@ COMMANDS = {
     "data": "List the data there is, what it costs and where it lies; or get some.",
     "gradcheck": "Check every gradient method on the blocks of a saved model.",
     "memory": "Measure the memory of a training step of a saved model, for every gradient method.",
+    "cache": "Tell where compiled steps are kept on disk and how large they are; or clear them.",
 }
 
 

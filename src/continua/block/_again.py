@@ -12,7 +12,9 @@ from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
 
 from continua.field import FieldRun
 from continua.gradient import wanting
-from continua.solve import Reading, Rerun, Stage
+from continua.solve import Reading, Rerun, Source, Stage
+
+from ._source import BlockSource
 
 if TYPE_CHECKING:
     from ._dynamics import BlockDynamics, Given
@@ -72,6 +74,9 @@ class BlockRerun(Rerun):
             into = torch.zeros_like(like, memory_format=torch.contiguous_format)
             self._gathered[at] = into
         return into
+
+    def source(self) -> Source:
+        return BlockSource(self._dynamics, self._run, self._given, self._others)
 
     def gradients(self) -> Sequence[Tensor | None]:
         return [self._gathered.get(i) for i in range(len(self._names) + len(self._others))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-import torch
 from torch import Tensor, nn
 
 from continua._errors import ModuleError
@@ -14,32 +13,30 @@ from continua.field import (
     BasisChoice,
     Expansion,
     Init,
-    Signal,
     Twins,
     expand,
     put,
-    tensor,
 )
 from continua.gradient import (
+    Backend,
     Backprop,
     Gradient,
-    Problem,
+    Programs,
     RunningCost,
     SaveAt,
+    checked_backend,
     checked_gradient,
     checked_solver,
     checked_span,
+    compiled_first,
     followed,
-    gradient_here,
     solve,
 )
-from continua.solve import RK4, Solution, Solver, Span, Stage, Stats, sides
+from continua.solve import RK4, Solution, Solver, Span, Stage, Stats
 
-from ._dynamics import BlockDynamics, Call
-from ._layout import by_rows, checked_depth, described, html, module_at, shared
+from ._dynamics import Ends, called
+from ._layout import by_rows, checked_depth, described, html, module_at, shared, weight_vjp
 from ._plan import Plan, Stretch
-
-Ends = tuple[float | Tensor, float | Tensor]
 
 
 class ODEBlock(nn.Module):
@@ -66,6 +63,7 @@ class ODEBlock(nn.Module):
         span: from which depth to which. The basis is stretched over it.
         init: `"copy"`, the module's own values at every depth, or `"independent"`, a fresh draw
             of `reset_parameters` at each node of the basis.
+        compile: True takes compiled steps; see `compile()`.
 
     Attributes:
         stats: what the last solve cost; `stats.backward` is filled by its backward pass.
@@ -84,6 +82,7 @@ class ODEBlock(nn.Module):
     stats: Stats | None
     recorders: list[Callable[[Stats], None]]
     stretch: Stretch
+    programs: Programs | None  #: the compiled steps
     _solver: Solver
 
     def __init__(
@@ -96,6 +95,7 @@ class ODEBlock(nn.Module):
         state_basis: BasisChoice | None = None,
         span: Span = (0.0, 1.0),
         init: Init = "copy",
+        compile: bool | Backend = False,
     ):
         super().__init__()
         if isinstance(field, nn.Module):
@@ -112,6 +112,7 @@ class ODEBlock(nn.Module):
         self.field, self.expansion = expand(field, chosen, state_basis, init)
         self.twins = Twins()
         self.stats, self.recorders = None, []
+        self.compile(compile)
         self.rebase({}, used)
 
     @property
@@ -159,11 +160,17 @@ class ODEBlock(nn.Module):
                 start by default.
             kwargs: further arguments, handed to the field at every evaluation.
         """
-        dynamics = self._dynamics(x, args, kwargs, control, self.span, None, self.solver)
-        problem = dynamics.call.problem
-        trajectory = followed(dynamics, problem, self.span, self.solver, dynamics.call.gradient)
-        self.record(trajectory.stats)
-        return problem.state(trajectory.final)
+
+        def run(gradient: Gradient, programs: Programs | None) -> Any:
+            dynamics = called(self, x, args, kwargs, control, gradient=gradient)
+            problem = dynamics.call.problem
+            trajectory = followed(
+                dynamics, problem, self.span, self.solver, gradient, programs=programs
+            )
+            self.record(trajectory.stats)
+            return problem.state(trajectory.final)
+
+        return compiled_first(self.programs, self.gradient, run)
 
     def solve(
         self,
@@ -206,12 +213,31 @@ class ODEBlock(nn.Module):
         """
         ends = self.span if span is None else span
         used = self.solver if solver is None else checked_solver(solver)
-        dynamics = self._dynamics(x, args, kwargs, control, ends, running_cost, used)
-        problem = dynamics.call.problem
-        gradient = dynamics.call.gradient
-        out = solve(dynamics, problem, ends, used, gradient, save_at, raise_on_failure, dense)
+
+        def run(gradient: Gradient, programs: Programs | None) -> Solution:
+            dynamics = called(self, x, args, kwargs, control, ends, running_cost, used, gradient)
+            problem, rest = dynamics.call.problem, (save_at, raise_on_failure, dense)
+            return solve(dynamics, problem, ends, used, gradient, *rest, programs=programs)
+
+        out = compiled_first(self.programs, self.gradient, run)
         self.record(out.stats)
         return out
+
+    def compile(self, compile: bool | Backend = True) -> Self:  # type: ignore[override]
+        """Take compiled steps from now on, in place.
+
+        One step and its vector-Jacobian product are traced and compiled by inductor at the first
+        solve, for any length and number of steps; a solve calls them in a loop and is one node of
+        the graph. Small fields gain most. First derivatives work. What cannot be compiled (noise,
+        hooks, `Adjoint`, `Reversible`, autocast) is evaluated as without, and logged once.
+
+        Args:
+            compile: False for plain evaluation again; `"aot_eager"` traces without compiling,
+                to find mistakes.
+        """
+        backend = checked_backend(compile)
+        self.programs = None if backend is None else Programs(backend)
+        return self
 
     def slope(self, s: float, z: Any, *args: Any, control: Any = None, **kwargs: Any) -> Any:
         """The field at one depth: dz/ds, in the graph of its coefficients. State is not updated.
@@ -224,10 +250,7 @@ class ODEBlock(nn.Module):
             kwargs: further arguments of the field.
         """
         # Autograd follows it, whatever the gradient of a solve is.
-        dynamics = self._dynamics(
-            z, args, kwargs, control, self.span, None, self.solver, Backprop()
-        )
-        with dynamics:
+        with called(self, z, args, kwargs, control, gradient=Backprop()) as dynamics:
             problem = dynamics.call.problem
             (evaluate,) = dynamics.at([Stage(checked_depth(s), "right")])
             return problem.state(evaluate(problem.z))
@@ -255,18 +278,7 @@ class ODEBlock(nn.Module):
         Returns:
             For each parameter that trains a tensor of the shape it has at one depth.
         """
-        dynamics = self._dynamics(z, (), {}, control, self.span, None, self.solver)
-        side = sides(*self.span)[int(s == self.span[1])]
-        with dynamics.again() as again, torch.enable_grad():
-            reading = again.read([Stage(s, side)])
-            (out,) = reading.evaluate[0]((z.detach(),))
-        names = [n for n in self.expansion.weights if tensor(self.field, n).requires_grad]
-        leaves = reading.leaves[: len(names)]
-        found = torch.autograd.grad(out, leaves, a, allow_unused=True)
-        return {
-            name: torch.zeros_like(leaf) if g is None else g
-            for name, leaf, g in zip(names, leaves, found, strict=True)
-        }
+        return weight_vjp(self, s, z, a, control)
 
     def extra_repr(self) -> str:
         """What stands in the first lines of the repr."""
@@ -318,29 +330,6 @@ class ODEBlock(nn.Module):
         self.stats = stats
         for recorder in self.recorders:
             recorder(stats)
-
-    # -- one solve -----------------------------------------------------------------------------
-
-    def _dynamics(
-        self,
-        x: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        control: Any,
-        ends: Ends,
-        cost: RunningCost | None,
-        solver: Solver,
-        gradient: Gradient | None = None,
-    ) -> BlockDynamics:
-        name = next(iter(self.expansion.weights), None)
-        weight = next(self.field.parameters(), None) if name is None else tensor(self.field, name)
-        values = self.span if ends is self.span else checked_span(ends)
-        gradient = gradient_here(self.gradient if gradient is None else gradient)
-        problem = Problem.of(x, cost, weight, values, gradient)
-        if isinstance(control, Signal):
-            control.check(values)
-        seen = x if control is None else control
-        return BlockDynamics(self, Call(problem, seen, args, kwargs, solver, gradient))
 
     def __prepare_scriptable__(self) -> Self:
         raise ModuleError(

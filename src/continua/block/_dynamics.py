@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -13,25 +13,29 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from continua._errors import SolveError
-from continua.basis import Constant, PiecewiseConstant
+from continua.basis import Basis, Constant, PiecewiseConstant, Point
 from continua.field import Field, FieldRun, Sampling, Signal, StageWeights, fields_of, real, tensor
 from continua.gradient import (
     CHANGED,
     Gradient,
     Problem,
+    RunningCost,
+    checked_span,
     cut,
     dependencies,
     wanting,
 )
-from continua.solve import Dynamics, Evaluate, Rerun, Solver, Stage, in_parts
+from continua.solve import Dynamics, Evaluate, Rerun, Solver, Source, Stage, in_parts
 
 from ._again import BlockRerun, Unchanged
 from ._plan import Plan
+from ._source import BlockSource
 
 if TYPE_CHECKING:
     from ._block import ODEBlock
 
 
+Ends = tuple[float | Tensor, float | Tensor]
 #: the input, and further arguments of the field
 Given = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
@@ -215,11 +219,35 @@ class BlockDynamics(Dynamics):
         self, run: FieldRun, stages: Sequence[Stage], leaves: bool | None
     ) -> StageWeights:
         """Weights and state at any stages."""
-        points = [self._stretch.point(stage.depth, stage.side) for stage in stages]
+        return run.at(self.samplings(run, stages), self._points(stages), None, leaves)
+
+    def samplings(self, run: FieldRun, stages: Sequence[Stage]) -> Mapping[Basis, Sampling]:
+        """The bases at any stages."""
         kind = self._kind(run)
-        bases = dict.fromkeys(self.expansion.bases.values())
-        samplings = {basis: Sampling.of(basis, points).placed(*kind) for basis in bases}
-        return run.at(samplings, points, None, leaves)
+        if self._plan is not None and stages is self._plan.stages:
+            return self._plan.placed(*kind).samplings
+        points, bases = self._points(stages), dict.fromkeys(self.expansion.bases.values())
+        return {basis: Sampling.of(basis, points).placed(*kind) for basis in bases}
+
+    def _points(self, stages: Sequence[Stage]) -> list[Point]:
+        return [self._stretch.point(stage.depth, stage.side) for stage in stages]
+
+    def state_at(
+        self, run: FieldRun, samplings: Mapping[Basis, Sampling], stages: Sequence[Stage]
+    ) -> StageWeights:
+        """The state at any stages; an update takes these evaluations for those of the solve."""
+        plan, inverses = self._plan, None
+        if plan is not None and stages is plan.stages:
+            inverses = plan.placed(*self._kind(run)).inverses
+        weights = run.at(samplings, self._points(stages), inverses)
+        if run is self._run:
+            self._weights = weights
+        return weights
+
+    def source(self) -> Source:
+        others = [*wanting(self.given()), *self.constants]
+        given = self.call.x, self.call.args, self.call.kwargs
+        return BlockSource(self, self._run, given, others)
 
     def evaluations(
         self, run: FieldRun, weights: StageWeights, depths: Sequence[Tensor], given: Given
@@ -279,6 +307,29 @@ class BlockDynamics(Dynamics):
         frozen = [p for p in self.field.parameters() if not p.requires_grad]
         given = [t for t in tree_leaves(self.given()) if isinstance(t, Tensor)]
         return Unchanged(self.field, [*weights, *frozen, *given])
+
+
+def called(
+    block: ODEBlock,
+    x: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    control: Any,
+    ends: Ends | None = None,
+    cost: RunningCost | None = None,
+    solver: Solver | None = None,
+    gradient: Gradient | None = None,
+) -> BlockDynamics:
+    """The field of a block for one call; span, solver and gradient are the block's by default."""
+    name = next(iter(block.expansion.weights), None)
+    weight = next(block.field.parameters(), None) if name is None else tensor(block.field, name)
+    values = block.span if ends is None or ends is block.span else checked_span(ends)
+    used = gradient or block.gradient
+    problem = Problem.of(x, cost, weight, values, used)
+    if isinstance(control, Signal):
+        control.check(values)
+    seen = x if control is None else control
+    return BlockDynamics(block, Call(problem, seen, args, kwargs, solver or block.solver, used))
 
 
 def _called(call: Callable[..., Any], s: Tensor, x: Any) -> Callable[[Any], Any]:

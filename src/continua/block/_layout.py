@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from continua._tables import html_table
 from continua.basis import Basis, Side
 from continua.field import Sampling, copied, put, tensor, values_at
 from continua.gradient import Backprop
+from continua.solve import Stage, sides
+
+from ._dynamics import called
 
 if TYPE_CHECKING:
     from ._block import ODEBlock
@@ -105,3 +108,18 @@ def module_at(block: ODEBlock, s: float, side: Side) -> nn.Module:
         row = samplings[bases[name]].index[0]
         put(module, block.expansion.names(name), values[row].clone())
     return module
+
+
+def weight_vjp(block: ODEBlock, s: float, z: Tensor, a: Tensor, control: Any) -> dict[str, Tensor]:
+    """The vector-Jacobian product of the field with its weights at one depth."""
+    side = sides(*block.span)[int(s == block.span[1])]
+    with called(block, z, (), {}, control).again() as again, torch.enable_grad():
+        reading = again.read([Stage(s, side)])
+        (out,) = reading.evaluate[0]((z.detach(),))
+    names = [n for n in block.expansion.weights if tensor(block.field, n).requires_grad]
+    leaves = reading.leaves[: len(names)]
+    found = torch.autograd.grad(out, leaves, a, allow_unused=True)
+    return {
+        name: torch.zeros_like(leaf) if g is None else g
+        for name, leaf, g in zip(names, leaves, found, strict=True)
+    }

@@ -15,6 +15,7 @@ import tyro
 
 from continua import recipes
 
+from ._cache import cache
 from ._demo import demo
 from ._runs import (
     changed,
@@ -179,10 +180,21 @@ class Memory(OwnRecipe, recipes.MemoryOptions):
         return memory(self.opened(), self.json)
 
 
+@dataclass(frozen=True)
+class Cache(Json):
+    """Tell where compiled steps are kept on disk and how large they are; or clear them."""
+
+    clear: bool = False
+    """Delete them all; they are compiled again when they are needed."""
+
+    def __call__(self) -> int:
+        return cache(self.clear, self.json)
+
+
 COMMANDS: dict[str, Callable[..., Command]] = {
     kind.__name__.lower(): kind
     for kind in (
         Demo, New, Train, Evaluate, Refine, Compress, Heal, Sweep, Report, Export, Reproduce,
-        Data, Gradcheck, Memory,
+        Data, Gradcheck, Memory, Cache,
     )
 }  # fmt: skip

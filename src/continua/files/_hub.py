@@ -157,10 +157,8 @@ def from_pretrained(
 def _hub(repo: str) -> Any:
     """The package that talks to the hub, if the name can be that of a repository."""
     hub = import_extra("huggingface_hub", f"{repo!r} is on a hub", "hub")
-    from huggingface_hub.utils import validate_repo_id  # no attribute of the package
-
     try:
-        validate_repo_id(repo)
+        import_extra("huggingface_hub.utils", "", "hub").validate_repo_id(repo)
     except ValueError as error:
         raise ArgumentError(
             f"{repo!r} is neither a folder nor the name of a repository, such as 'me/my-net'"

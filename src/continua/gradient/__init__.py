@@ -3,12 +3,15 @@
 from continua._values import known
 
 from ._adjoint import Adjoint
+from ._cache import cache_folder, cached_files, clear_cache
 from ._checkpoint import Checkpoint
 from ._checks import SaveAt, checked_solver, checked_span
-from ._dependencies import dependencies
-from ._gradient import CHANGED, Backprop, Gradient, checked_gradient, gradient_here
+from ._compiled import compiled_first
+from ._dependencies import dependencies, surroundings
+from ._gradient import CHANGED, Backprop, Gradient, checked_gradient
 from ._odeint import followed, odeint, solve
 from ._problem import CallableDynamics, Problem, RunningCost, cut, wanting
+from ._programs import Backend, Programs, Uncompilable, checked_backend, exchanged, known_shared
 from ._reversible import Reversible
 
 __all__ = [
@@ -18,7 +21,10 @@ __all__ = [
     "odeint", "solve", "followed", "Problem", "RunningCost", "SaveAt",
     # for other dynamics
     "CHANGED", "CallableDynamics", "checked_gradient", "checked_solver", "checked_span", "cut",
-    "dependencies", "gradient_here", "wanting",
+    "dependencies", "wanting",
+    # compiled steps
+    "Programs", "Backend", "Uncompilable", "checked_backend", "compiled_first", "exchanged",
+    "known_shared", "surroundings", "cache_folder", "cached_files", "clear_cache",
 ]  # fmt: skip
 
 #: every gradient, by name

@@ -27,7 +27,7 @@ from continua.solve import (
 from ._gradient import Gradient, Job, kept_rng, leaf, rng_state, split, vector_jacobian
 
 
-class _CheckpointJob(Job):
+class CheckpointJob(Job):
     gradient: Checkpoint
     solver: RungeKutta
 
@@ -68,13 +68,16 @@ class _CheckpointJob(Job):
         for first in reversed(self.kept):
             states = [starts.pop()]
             for n in range(first, end - 1):
-                with torch.no_grad():
-                    states.append(self._repeated(again, n, states[-1], stats)[0].end_state)
+                states.append(self._end(again, n, states[-1], stats))
             for n in reversed(range(first, end)):
                 a = self._vjp(again, n, states.pop(), a, saved, stats)
             end = first
         # What is left of the saved states was asked for at the very start.
         return linear([1] * (1 + len(saved)), [a, *saved])
+
+    def _end(self, again: Rerun, n: int, z: State, stats: Stats) -> State:
+        with torch.no_grad():
+            return self._repeated(again, n, z, stats)[0].end_state
 
     def _repeated(
         self, again: Rerun, n: int, z: State, stats: Stats, leaves: bool = False
@@ -118,7 +121,7 @@ class Checkpoint(Gradient):
     """
 
     discrete = True
-    job = _CheckpointJob
+    job = CheckpointJob
 
     states: str = "all"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -58,6 +59,48 @@ def refuse_unknown(outputs: Iterable[Tensor], known: Iterable[Tensor]) -> None:
                 "that requires a gradient but was not found; name it in params=, make it a "
                 "parameter of the field's module, or use Backprop()"
             )
+
+
+#: what is compared by value
+PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device)
+
+
+def surroundings(things: object) -> tuple[list[Tensor], list[object]]:
+    """Every tensor that things can reach, and everything else that they can, in a fixed order."""
+    tensors: dict[int, Tensor] = {}
+    others: list[object] = []
+    seen: set[int] = set()
+    remaining = [things]
+    while remaining:
+        thing = remaining.pop()
+        if isinstance(thing, PLAIN):
+            others.append(thing)
+            continue
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, Tensor):
+            tensors[id(thing)] = thing
+            continue
+        if inspect.isfunction(thing):
+            others.append(thing.__code__)
+        elif not isinstance(thing, Mapping | list | tuple | set):
+            others.append(thing)
+        if isinstance(thing, nn.Module):
+            remaining.append(vars(thing))
+        elif parts := _parts(thing):
+            remaining.extend(parts)
+        elif hasattr(thing, "__dict__") and not isinstance(thing, type | ModuleType):
+            remaining.append(vars(thing))
+    return list(tensors.values()), others
+
+
+def same(now: Sequence[object], then: Sequence[object]) -> bool:
+    """Whether what things reach besides tensors is what it was."""
+    return len(now) == len(then) and all(
+        a is b or (type(a) is type(b) and isinstance(a, PLAIN) and a == b)
+        for a, b in zip(now, then, strict=True)
+    )
 
 
 def _reachable(thing: Any, seen: set[int]) -> Iterator[Tensor]:

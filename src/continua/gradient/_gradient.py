@@ -57,6 +57,10 @@ class Job(ABC):
     def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
         """The gradient of the initial state from those of the results."""
 
+    def gradients(self, again: Rerun) -> Sequence[Tensor | None]:
+        """Those of `Dynamics.tensors`, after `backward`."""
+        return again.gradients()
+
     @property
     @abstractmethod
     def noise(self) -> str | None:
@@ -109,7 +113,7 @@ class Gradient(Value, ABC):
         if self.job is not None and torch.is_grad_enabled():
             return self.job(self, solver, dynamics, span, save_at, len(z)).run(z)
         with dynamics:
-            return _committed(dynamics, solver.integrate(dynamics, z, span, save_at), span)
+            return committed(dynamics, solver.integrate(dynamics, z, span, save_at), span)
 
     def check(self, solver: Solver, dynamics: Dynamics) -> None:
         """Refuse what this gradient cannot do right."""
@@ -150,7 +154,7 @@ def gradient_here(gradient: Gradient) -> Gradient:
     return Backprop()
 
 
-def _committed(dynamics: Dynamics, trajectory: Trajectory, span: Span) -> Trajectory:
+def committed(dynamics: Dynamics, trajectory: Trajectory, span: Span) -> Trajectory:
     """The trajectory, looked at; the field's state is updated if it is a success."""
     trajectory = with_finite_end(trajectory, span[1])
     if trajectory.status is Status.SUCCESS:
@@ -167,7 +171,7 @@ class _Solve(torch.autograd.Function):
             trajectory = job.forward(z)
             if any(not torch.equal(a, b) for a, b in zip(before, rng_state(z), strict=True)):
                 job.check_noise(z)
-            job.trajectory = _committed(job.dynamics, trajectory, job.span)
+            job.trajectory = committed(job.dynamics, trajectory, job.span)
         ctx.job = job
         device = z[0].device.type
         ctx.autocast = (device, torch.get_autocast_dtype(device)) if autocast_on(device) else None
@@ -199,7 +203,7 @@ class _Solve(torch.autograd.Function):
             mixed = torch.autocast(ctx.autocast[0], dtype=ctx.autocast[1])
         with mixed, job.dynamics.again() as again:
             first = job.backward(again, final, saved, stats)
-            gradients = again.gradients()
+            gradients = job.gradients(again)
         job.stored = []
         return (*first, *gradients)
 

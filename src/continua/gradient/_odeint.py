@@ -24,9 +24,11 @@ from continua.solve import (
 )  # fmt: skip
 
 from ._checks import SaveAt, check_values, checked_depths, checked_solver, checked_span, explain
+from ._compiled import compiled_first, compiled_solve
 from ._dense import Event, dense_solution, depths_tensor
-from ._gradient import Backprop, Gradient, checked_gradient, gradient_here, once
+from ._gradient import Backprop, Gradient, checked_gradient, once
 from ._problem import CallableDynamics, Problem, RunningCost, refuse_state
+from ._programs import Backend, Programs, programs_of
 
 Ends = tuple[float | Tensor, float | Tensor]
 
@@ -45,6 +47,7 @@ def odeint(
     event: Callable[[Tensor, Any], Tensor] | None = None,
     running_cost: RunningCost | None = None,
     raise_on_failure: bool = True,
+    compile: bool | Backend = False,
 ) -> Solution:
     r"""Integrate any field f(s, z).
 
@@ -71,6 +74,8 @@ def odeint(
             sign, at `Solution.event_at`; both are differentiable.
         running_cost: l(s, z), one number per sample; `Solution.cost` is its integral.
         raise_on_failure: False returns the status of a solve that stopped instead.
+        compile: True takes steps that are compiled once for a function or module f, which is to
+            be the same object at every call; see `ODEBlock.compile`.
 
     Example:
         >>> import torch, continua as ct
@@ -82,12 +87,18 @@ def odeint(
     """
     if not callable(f):
         raise ArgumentError(f"a field is a function f(s, z) or a module, not {f!r}")
-    method = gradient_here(checked_gradient(Backprop() if gradient is None else gradient))
-    problem = Problem.of(z, running_cost, None, checked_span(span), method)
-    if method.job is not None:
-        refuse_state(f)
-    dynamics = CallableDynamics(f, problem, tuple(args), params, z)
-    return solve(dynamics, problem, span, solver, method, save_at, raise_on_failure, dense, event)
+    method = checked_gradient(Backprop() if gradient is None else gradient)
+
+    def run(used: Gradient, programs: Programs | None) -> Solution:
+        problem = Problem.of(z, running_cost, None, checked_span(span), used)
+        if used.job is not None:
+            refuse_state(f, programs)
+        dynamics = CallableDynamics(f, problem, tuple(args), params, z)
+        return solve(
+            dynamics, problem, span, solver, used, save_at, raise_on_failure, dense, event, programs
+        )
+
+    return compiled_first(programs_of(f, compile), method, run)
 
 
 def solve(
@@ -100,12 +111,13 @@ def solve(
     raise_on_failure: bool,
     dense: bool = False,
     event: Callable[[Tensor, Any], Tensor] | None = None,
+    programs: Programs | None = None,
 ) -> Solution:
     """Follow dynamics: what `odeint` does for a function."""
     used = checked_solver(Dopri5() if solver is None else solver)
 
     def follow(where: Saves) -> Trajectory:
-        return followed(dynamics, problem, span, used, gradient, where, raise_on_failure)
+        return followed(dynamics, problem, span, used, gradient, where, raise_on_failure, programs)
 
     if event is not None:
         if save_at is not None:
@@ -133,11 +145,18 @@ def followed(
     gradient: Gradient,
     where: Saves = (),
     raise_on_failure: bool = True,
+    programs: Programs | None = None,
 ) -> Trajectory:
     """The same without a `Solution`, which takes time to put together."""
-    gradient.check(solver, dynamics)
+    if programs is None:
+        gradient.check(solver, dynamics)
     start = _with_end(dynamics, problem.z, span, problem, at_end=False)
-    trajectory = gradient.solve(solver, dynamics, start, problem.span, where)
+    if programs is None:
+        trajectory = gradient.solve(solver, dynamics, start, problem.span, where)
+    else:
+        trajectory = compiled_solve(
+            programs, gradient, solver, dynamics, start, problem.span, where
+        )
     if trajectory.status is Status.NON_FINITE:
         check_values(problem.z)
     if trajectory.status is not Status.SUCCESS and raise_on_failure:

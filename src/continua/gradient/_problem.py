@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -20,15 +20,18 @@ from continua.solve import (
     Reading,
     Rerun,
     Solution,
+    Source,
     Span,
     Stage,
     State,
+    Traced,
     Trajectory,
 )
 
 from ._checks import autocast_on, checked_state, first_call
-from ._dependencies import dependencies, leaves_of, refuse_unknown
+from ._dependencies import dependencies, leaves_of, refuse_unknown, surroundings
 from ._gradient import Gradient, leaf
+from ._programs import Programs, Uncompilable, exchanged, known_shared
 
 RunningCost = Callable[..., Tensor]
 
@@ -207,6 +210,9 @@ class CallableDynamics(Dynamics):
         known = self.tensors if self.problem.repeated else ()
         return self.problem.first_evaluations(self._name, calls, depths, self._x, known)
 
+    def source(self) -> Source:
+        return CallableSource(self, self._args, self._x, list(self.tensors))
+
     @contextlib.contextmanager
     def again(self) -> Iterator[Rerun]:
         """Evaluate once more, with arguments that are cut from the graph they come from."""
@@ -238,6 +244,45 @@ class _Again(Rerun):
 
     def gradients(self) -> Sequence[Tensor | None]:
         return self._gathered
+
+    def source(self) -> Source:
+        return CallableSource(self._dynamics, self._args, self._x, self._leaves)
+
+
+class CallableSource(Source):
+    """A callable for compiled steps: depths vary, and everything that it reaches is shared."""
+
+    def __init__(
+        self, dynamics: CallableDynamics, args: tuple[Any, ...], x: Any, leaves: list[Tensor]
+    ):
+        self._f, self._problem, self._args, self._x = dynamics.f, dynamics.problem, args, x
+        self._leaves, self.code = leaves, (self._f, self._problem.given_cost)
+        read = x if self._problem.cost is not None else ()
+        tensors, plain = surroundings((self._f, self._problem.given_cost, args, read, leaves))
+        self.signature = [*plain, self._problem.structure]
+        self.shared = known_shared(tensors, leaves)
+
+    def rows(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
+        return [torch.stack(list(self._problem.depths(stages)))]
+
+    def traced(self, stages: Sequence[Stage]) -> Traced:
+        depths = self._problem.depths(stages)
+        calls = _calls(self._f, depths, self._args)
+        evaluate = self._problem.evaluations(calls, depths, self._x)
+
+        def on(shared: Sequence[Tensor], rows: Sequence[Tensor]) -> tuple[list[Evaluate], Any]:
+            others = zip((*self.shared, *depths), (*shared, *rows[0].unbind(0)), strict=True)
+            table = {id(t): other for t, other in others}
+            return [exchanged(f, table) for f in evaluate], tuple
+
+        return on
+
+    def pull(self, stages: Sequence[Stage], gradients: Mapping[int, Tensor]) -> None:
+        return None
+
+    def gradients(self, shared: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
+        place = {id(t): i for i, t in enumerate(self.shared)}
+        return [shared.get(place[id(t)]) for t in self._leaves]
 
 
 def _calls(
@@ -276,12 +321,14 @@ def checked_params(params: Iterable[Tensor] | None) -> list[Tensor]:
     return found
 
 
-def refuse_state(f: Callable[..., Any]) -> None:
+def refuse_state(f: Callable[..., Any], programs: Programs | None = None) -> None:
     """Refuse a module that updates its state, which a second evaluation would update again."""
     if not isinstance(f, nn.Module):
         return
     for name, module in f.named_modules():
         if module.training and any(b.is_floating_point() for b in module.buffers(recurse=False)):
+            if programs is not None:
+                raise Uncompilable("a function's state is not updated by programs: use an ODEBlock")
             raise ArgumentError(
                 f"{name or type(f).__name__!r} updates its state in training mode, and this "
                 "gradient evaluates it again: use Backprop(), evaluation mode, or an ODEBlock, "

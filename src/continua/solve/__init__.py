@@ -2,6 +2,7 @@
 
 from continua._values import known
 
+from ._adaptive import error_norm
 from ._dynamics import (
     PART,
     Dynamics,
@@ -9,9 +10,13 @@ from ._dynamics import (
     Reading,
     Rerun,
     Side,
+    Source,
     Span,
     Stage,
     State,
+    Steps,
+    Take,
+    Traced,
     in_parts,
     linear,
 )
@@ -31,6 +36,8 @@ __all__ = [
     # what they integrate
     "Dynamics", "Reading", "Rerun", "Evaluate", "Stage", "Side", "Span", "State",
     "PART", "in_parts",
+    # for compiled steps
+    "Source", "Steps", "Take", "Traced", "error_norm",
     # what they give back
     "Solution", "Trajectory", "Stats", "Status", "Failure", "EveryStep", "Interpolant", "Saves",
     "check_depths",

@@ -79,10 +79,13 @@ class Adaptive:
         pair, tableau, z = self.pair, self.pair.tableau, self.z
         h, ks = end - self.s, [k]
         used = stages_between(tableau, self.s, end)[1 : tableau.stages + tableau.fsal]
-        new = step(Scaled(tableau, h), self.dynamics.at(used), z, ks)
         self.stats.evaluations += len(used)
-        with torch.no_grad():
-            error = self._error(ks, z, new, h)
+        if self.dynamics.steps is not None:
+            new, ks, error = self.dynamics.steps.attempt(used, h, z, k)
+        else:
+            new = step(Scaled(tableau, h), self.dynamics.at(used), z, ks)
+            with torch.no_grad():
+                error = abs(h) * _number(error_norm(pair, ks, z, new))
         if not error <= 1:  # a comparison that also refuses NaN
             self.stats.rejected += 1
             self.last_error = error if math.isnan(error) else 1.0
@@ -134,34 +137,6 @@ class Adaptive:
         if self.observe is not None:
             self.observe(made)
 
-    def _error(self, ks: list[State], z: State, new: State, h: float) -> float:
-        """The norm of the estimated error, relative to the tolerances."""
-        norms = [self._norm(linear(row, ks), z, new) for row in self.pair.tableau.floats.errors]
-        if len(norms) == 1:
-            return abs(h) * _largest(norms[0])
-        # DOP853: the estimate of order 5, tempered by that of order 3
-        fifth, third = (norm.square() for norm in norms)
-        tiny = torch.finfo(fifth.dtype).tiny
-        mixed = fifth / (fifth + 0.01 * third).sqrt().clamp(min=tiny)
-        return abs(h) * _largest(mixed)
-
-    def _norm(self, values: State, z: State, new: State) -> Tensor:
-        """The root mean square over the batch, or per sample, of values in units of tolerance."""
-        pair = self.pair
-        norms, count = [], 0
-        for value, before, after in zip(values, z, new, strict=True):
-            scale = torch.maximum(before.abs(), after.abs()).mul_(pair.rtol).add_(pair.atol)
-            ratio = value / scale
-            if pair.norm == "sample" and ratio.dim() > 0:
-                ratio = ratio.unsqueeze(1).flatten(1)  # [B, n], also of an empty batch
-                norms.append(torch.linalg.vector_norm(ratio, dim=1))
-                count += ratio.shape[1]
-            else:
-                norms.append(torch.linalg.vector_norm(ratio))
-                count += ratio.numel()
-        norm = norms[0] if len(norms) == 1 else torch.stack(norms).square().sum(0).sqrt()
-        return norm / math.sqrt(max(count, 1))
-
     def _first_step(self, k: State, target: float) -> float:
         """A guess from how large the field is, and how fast it changes over a short Euler step.
 
@@ -170,14 +145,13 @@ class Adaptive:
         smaller: the step may be longer, ten times at most.
         """
         with torch.no_grad():
-            size = _largest(self._norm(self.z, self.z, self.z))
-            slope = _largest(self._norm(k, self.z, self.z))
+            size, slope = self._size(self.z), self._size(k)
             small = 1e-6 if min(size, slope) < 1e-5 else 0.01 * size / slope
             small = min(small, abs(target - self.s))
             ahead = linear([1, self.direction * small], [self.z, k])
             s = self.s + self.direction * small
             after = self._slope(s, sides(self.s, s)[1], ahead)
-            curvature = _largest(self._norm(linear([1, -1], [after, k]), self.z, self.z)) / small
+            curvature = self._size(linear([1, -1], [after, k])) / small
         left, steepest = abs(target - self.s), max(slope, curvature)
         if not math.isfinite(steepest):
             return small
@@ -194,6 +168,9 @@ class Adaptive:
         # Guesses aim at a hundredth of what is allowed; a half is enough if it spares a step.
         return left if left <= first * 50 ** (1 / (tableau.error_order + 1)) else first
 
+    def _size(self, values: State) -> float:
+        return _number(_largest(tolerance_norm(self.pair, values, self.z, self.z)))
+
     def _failure(self, status: Status, k: State, h: float) -> Trajectory:
         with torch.no_grad():
             leaf, slope = _plain(self.z[0]), _plain(k[0])
@@ -207,14 +184,48 @@ class Adaptive:
         return Trajectory(self.z, self.saved, self.stats, status, failure, self.ends)
 
 
-def _largest(norms: Tensor) -> float:
+def error_norm(pair: Pair, ks: list[State], z: State, new: State) -> Tensor:
+    """The norm of the estimated error of a step of length 1, relative to the tolerances."""
+    rows = pair.tableau.floats.errors
+    norms = [tolerance_norm(pair, linear(row, ks), z, new) for row in rows]
+    if len(norms) == 1:
+        return _largest(norms[0])
+    # DOP853: the estimate of order 5, tempered by that of order 3
+    fifth, third = (norm.square() for norm in norms)
+    tiny = torch.finfo(fifth.dtype).tiny
+    return _largest(fifth / (fifth + 0.01 * third).sqrt().clamp(min=tiny))
+
+
+def tolerance_norm(pair: Pair, values: State, z: State, new: State) -> Tensor:
+    """The root mean square over the batch, or per sample, of values in units of tolerance."""
+    norms, count = [], 0
+    for value, before, after in zip(values, z, new, strict=True):
+        scale = torch.maximum(before.abs(), after.abs()).mul_(pair.rtol).add_(pair.atol)
+        ratio = value / scale
+        if pair.norm == "sample" and ratio.dim() > 0:
+            ratio = ratio.unsqueeze(1).flatten(1)  # [B, n], also of an empty batch
+            norms.append(torch.linalg.vector_norm(ratio, dim=1))
+            count += ratio.shape[1]
+        else:
+            norms.append(torch.linalg.vector_norm(ratio))
+            count += ratio.numel()
+    norm = norms[0] if len(norms) == 1 else torch.stack(norms).square().sum(0).sqrt()
+    # Of a program for any batch size, the count is a symbol.
+    return norm / (math.sqrt(max(count, 1)) if isinstance(count, int) else count**0.5)
+
+
+def _largest(norms: Tensor) -> Tensor:
     """The norm of the batch or of its worst sample; an empty batch has none."""
-    norms = _plain(norms)
-    return float(norms.max()) if norms.numel() else 0.0
+    return norms.max() if norms.numel() else norms.new_zeros(())
+
+
+def _number(x: Tensor) -> float:
+    """The largest value; under `vmap` over all samples, which take the same steps."""
+    return float(_plain(x).max())
 
 
 def _plain(x: Tensor) -> Tensor:
-    """The values; under `vmap` those of all samples, which take the same steps."""
+    """The values; under `vmap` those of all samples."""
     while is_functorch_wrapped_tensor(x):
         x = get_unwrapped(x)
     return x.detach()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple, Self
@@ -19,6 +19,13 @@ Depths = Sequence[float]
 Side = Literal["left", "right"]
 Terms = list[tuple[int, float]]
 Weights = Sequence[float]
+#: evaluations on some tensors, and what reads the state that they have left
+Traced = Callable[
+    [Sequence[Tensor], Sequence[Tensor]],
+    tuple[Sequence[Evaluate], Callable[[], Sequence[Tensor]]],
+]
+#: a step from its number and its start to its end and the slopes at its stages
+Take = Callable[[int, State], tuple[State, list[State]]]
 
 #: how many evaluations have their weights in memory at once, where they are not kept anyway
 PART = 16
@@ -41,8 +48,51 @@ class Reading:
     used: Sequence[Sequence[int]]  # the places of the leaves that each stage depends on
 
 
+class Source(ABC):
+    """What the evaluations of compiled steps read, as tensors."""
+
+    shared: Sequence[Tensor]  # the same at every evaluation
+    signature: Sequence[object]  # everything else: another program is needed where it changes
+    code: object  # what is called, whose attributes an evaluation must not change
+    state: int = 0  # how many of the rows are state that is updated
+    weights: int = 0  # how many of the rows, the first ones, get gradients
+    numbers: int = 0  # how many numbers the rows of one stage are
+
+    @abstractmethod
+    def rows(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
+        """What varies, `[E, ...]` with a row for each stage: weights, then state, then others."""
+
+    @abstractmethod
+    def traced(self, stages: Sequence[Stage]) -> Traced:
+        """The field at so many stages as a function of what is shared and of rows."""
+
+    @abstractmethod
+    def pull(self, stages: Sequence[Stage], gradients: Mapping[int, Tensor]) -> None:
+        """Gather the gradients of rows at these stages, `[E, ...]`, by place."""
+
+    @abstractmethod
+    def gradients(self, shared: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
+        """Of each of `Dynamics.tensors`, from those of what is shared, by place."""
+
+
+class Steps(ABC):
+    """How the steps of a solve are taken, where a compiled program takes them."""
+
+    @abstractmethod
+    def on_grid(self, h: float, stages: Sequence[Stage]) -> Take:
+        """What takes step n of a fixed grid."""
+
+    @abstractmethod
+    def attempt(
+        self, stages: Sequence[Stage], h: float, z: State, k: State
+    ) -> tuple[State, list[State], float]:
+        """The end of a step of a pair, the slopes at its stages, and its error."""
+
+
 class Dynamics(ABC):
     """A field that is read at many stages at once."""
+
+    steps: Steps | None = None  # None takes steps operation by operation
 
     breakpoints: tuple[float, ...] = ()  # the depths between which the field is smooth
     jumps: tuple[float, ...] = ()  # those at which it may jump
@@ -86,6 +136,10 @@ class Dynamics(ABC):
         """Make the field ready to be evaluated once more, for a backward pass."""
         raise NotImplementedError
 
+    def source(self) -> Source:
+        """The field for compiled steps."""
+        raise NotImplementedError
+
 
 class Rerun(ABC):
     """A field that a backward pass evaluates again: weights and state as they were, not updated."""
@@ -97,6 +151,10 @@ class Rerun(ABC):
     @abstractmethod
     def gradients(self) -> Sequence[Tensor | None]:
         """What `Reading.pull` has gathered for each of `Dynamics.tensors`."""
+
+    def source(self) -> Source:
+        """The field for compiled steps."""
+        raise NotImplementedError
 
 
 def in_parts(count: int, read: Callable[[int, int], Sequence[Evaluate]]) -> Sequence[Evaluate]:

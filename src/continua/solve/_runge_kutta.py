@@ -13,7 +13,7 @@ import torch
 from continua._errors import ArgumentError
 from continua._values import value
 
-from ._dynamics import Depths, Dynamics, Span, Stage, State
+from ._dynamics import Depths, Dynamics, Span, Stage, State, Take
 from ._interpolant import EveryStep
 from ._solver import Saves, Solver, Stats, Trajectory, at_start
 from ._step import Scaled, Step, stages_between, step
@@ -53,11 +53,10 @@ class RungeKutta(Solver):
     def integrate(
         self, dynamics: Dynamics, z: State, span: Span, save_at: Saves = (), observe: Any = None
     ) -> Trajectory:
-        evaluate = dynamics.on_grid(lambda: self.stages(span))
-        dynamics.accept()
         assert self.steps is not None
-        h = (span[1] - span[0]) / self.steps
-        scaled, count = Scaled(self.tableau, h), self.tableau.stages
+        h, count = (span[1] - span[0]) / self.steps, self.tableau.stages
+        take = self._taker(dynamics, span, h)
+        dynamics.accept()
         stats = Stats(self.steps * count, self.steps, step_sizes=[abs(h)] * self.steps)
         every = save_at if isinstance(save_at, EveryStep) else None
         watched = bool(save_at) or observe is not None
@@ -65,8 +64,8 @@ class RungeKutta(Solver):
         fractions = self.fractions(span, save_at) if watched else []
         saved = at_start(z, save_at, sum(map(len, fractions)))
         for n in range(self.steps):
-            ks: list[State] = []
-            before, z = z, step(scaled, evaluate[n * count : (n + 1) * count], z, ks)
+            before = z
+            z, ks = take(n, z)
             if watched and (fractions[n] or observe is not None):
                 made = Step(self.tableau, ends[n], ends[n + 1], before, z, ks, fractions[n])
                 states = made.saved(dynamics, stats)
@@ -79,6 +78,18 @@ class RungeKutta(Solver):
                     break
         taken = list(map(float, ends[: stats.steps + 1])) if every else []
         return Trajectory(z, saved, stats, ends=taken)
+
+    def _taker(self, dynamics: Dynamics, span: Span, h: float) -> Take:
+        if dynamics.steps is not None:
+            return dynamics.steps.on_grid(h, self.stages(span))
+        evaluate = dynamics.on_grid(lambda: self.stages(span))
+        scaled, count = Scaled(self.tableau, h), self.tableau.stages
+
+        def take(n: int, z: State) -> tuple[State, list[State]]:
+            ks: list[State] = []
+            return step(scaled, evaluate[n * count : (n + 1) * count], z, ks), ks
+
+        return take
 
 
 @value

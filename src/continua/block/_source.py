@@ -1,0 +1,186 @@
+"""The field of a block for compiled steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from continua.basis import Basis, Constant
+from continua.field import FieldRun, Sampling, StageWeights, tensor
+from continua.gradient import exchanged, known_shared, surroundings
+from continua.solve import Evaluate, Source, Stage, Traced
+
+if TYPE_CHECKING:
+    from ._dynamics import BlockDynamics
+
+
+class _Pack:
+    """The weights that share a basis, side by side: `[K, P]` coefficients."""
+
+    def __init__(self, basis: Basis, names: list[str], run: FieldRun):
+        self.basis, self.names = basis, names
+        self.shapes = [run.coefficients[name].shape[1:] for name in names]
+        stacks = [run.coefficients[name].detach() for name in names]
+        self.coefficients = torch.cat([s.reshape(len(s), -1) for s in stacks], 1)
+        self.sizes = [shape.numel() for shape in self.shapes]
+        self.gradient: Tensor | None = None
+
+    def rows(self, sampling: Sampling) -> Tensor:
+        """The weights at the stages, `[E, P]`."""
+        if sampling.rows is None:
+            return self.coefficients.index_select(0, sampling.picks)
+        return self.functions(sampling) @ self.coefficients
+
+    def pull(self, sampling: Sampling, gradient: Tensor) -> None:
+        """Add the gradient of `rows` to that of the coefficients."""
+        if self.gradient is None:
+            self.gradient = torch.zeros_like(self.coefficients)
+        if sampling.rows is None:
+            self.gradient.index_add_(0, sampling.picks, gradient)
+        else:
+            self.gradient.addmm_(self.functions(sampling).T, gradient)
+
+    def functions(self, sampling: Sampling) -> Tensor:
+        """The basis at the stages, `[E, K]`."""
+        assert sampling.rows is not None
+        return sampling.rows.to(self.coefficients.dtype).index_select(0, sampling.picks)
+
+    def parts(self, row: Tensor) -> list[Tensor]:
+        """The weights in one row."""
+        found = torch.split(row, self.sizes)
+        return [part.view(shape) for part, shape in zip(found, self.shapes, strict=True)]
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Those of the coefficients, by name."""
+        if self.gradient is None:
+            return {}
+        parts = torch.split(self.gradient, self.sizes, 1)
+        shapes = [(len(self.gradient), *shape) for shape in self.shapes]
+        found = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        return dict(zip(self.names, found, strict=True))
+
+
+class BlockSource(Source):
+    """Weights packed by basis, then state, then depths."""
+
+    def __init__(
+        self,
+        dynamics: BlockDynamics,
+        run: FieldRun,
+        given: tuple[Any, tuple[Any, ...], dict[str, Any]],
+        others: Sequence[Tensor],
+    ):
+        self._dynamics, self._run, self._given = dynamics, run, given
+        self.code = (run.twin and run.twin.module, dynamics.call.problem.given_cost)
+        self._others = others  # what gets a gradient besides weights
+        expansion, problem = dynamics.expansion, dynamics.call.problem
+        groups: dict[tuple[Any, ...], list[str]] = {}
+        for name, basis in expansion.weights.items():
+            if not isinstance(basis, Constant):
+                like = run.coefficients[name]
+                groups.setdefault((basis, like.dtype, like.requires_grad), []).append(name)
+        # Those that get gradients come first.
+        trained = sorted(groups.items(), key=lambda group: not group[0][2])
+        self._packs = [_Pack(basis, names, run) for (basis, _, _), names in trained]
+        self.weights = len(self._packs)
+        self.numbers = sum(pack.coefficients.shape[1] for pack in self._packs)
+        self._counters = [
+            name
+            for name in expansion.carried
+            if run.field.get_submodule(name.rpartition(".")[0]).training
+        ]
+        varying = [name for pack in self._packs for name in pack.names]
+        apart = {
+            id(tensor(run.field, name)) for name in (*varying, *expansion.state, *self._counters)
+        }
+        self._states = [*expansion.state, *self._counters]
+        self.state = len(self._states) if run.updates else 0
+        x, args, kwargs = given
+        reads_input = dynamics.is_field or problem.cost is not None
+        everything = (run.field, problem.given_cost, x if reads_input else (), args, kwargs)
+        tensors, plain = surroundings(everything)
+        self.signature = [*plain, expansion, problem.structure, self.state > 0]
+        self.shared = known_shared(
+            [t for t in tensors if id(t) not in apart], [*run.coefficients.values(), *others]
+        )
+        self._place = {id(t): i for i, t in enumerate(self.shared)}
+        self._known: tuple[Sequence[Stage], Mapping[Basis, Sampling]] = ((), {})
+
+    def _samplings(self, stages: Sequence[Stage]) -> Mapping[Basis, Sampling]:
+        if self._known[0] is not stages:
+            self._known = (stages, self._dynamics.samplings(self._run, stages))
+        return self._known[1]
+
+    def rows(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
+        samplings = self._samplings(stages)
+        rows = [pack.rows(samplings[pack.basis]) for pack in self._packs]
+        if self._states:
+            weights = self._dynamics.state_at(self._run, samplings, stages)
+            rows += [self._values(weights, name) for name in self._states]
+        depths = self._dynamics.depths(stages)
+        return [*rows, torch.stack(list(depths))] if depths else rows
+
+    def _values(self, weights: StageWeights, name: str) -> Tensor:
+        return weights.counts[name] if name in weights.counts else weights.state[name][1]
+
+    def traced(self, stages: Sequence[Stage]) -> Traced:
+        dynamics, run = self._dynamics, self._run
+        weights, depths = dynamics.weights_at(run, stages, None), dynamics.depths(stages)
+        for pack in self._packs:
+            for name in pack.names:
+                weights.fixed.pop(name, None)
+                # Objects of their own, to tell the stages apart.
+                like = run.coefficients[name].detach()[0]
+                weights.varying[name] = [like.detach() for _ in stages]
+        evaluate = dynamics.evaluations(run, weights, depths, self._given)
+
+        def on(shared: Sequence[Tensor], rows: Sequence[Tensor]) -> tuple[list[Evaluate], Any]:
+            weights.replaced.clear()
+            table = {id(t): other for t, other in zip(self.shared, shared, strict=True)}
+            for name, basis in dynamics.expansion.weights.items():
+                if isinstance(basis, Constant):
+                    place = self._place[id(run.coefficients[name])]
+                    table[id(weights.fixed[name])] = shared[place].squeeze(0)
+            remaining = iter(rows)
+            for pack in self._packs:
+                for i, row in enumerate(next(remaining).unbind(0)):
+                    for name, part in zip(pack.names, pack.parts(row), strict=True):
+                        table[id(weights.varying[name][i])] = part
+            state: dict[str, list[Tensor]] = {}
+            for name in self._states:  # evaluations may write to it
+                state[name] = [row.clone() for row in next(remaining).unbind(0)]
+                found = zip(weights.varying[name], state[name], strict=True)
+                table.update((id(real), row) for real, row in found)
+            if depths:
+                rest = next(remaining).unbind(0)
+                table.update((id(s), other) for s, other in zip(depths, rest, strict=True))
+
+            def left() -> list[Tensor]:
+                return [
+                    torch.stack(
+                        [weights.replaced.get(name, {}).get(i, row) for i, row in enumerate(own)]
+                    )
+                    for name, own in state.items()
+                ][: self.state]
+
+            return [exchanged(f, table) for f in evaluate], left
+
+        return on
+
+    def pull(self, stages: Sequence[Stage], gradients: Mapping[int, Tensor]) -> None:
+        samplings = self._samplings(stages)
+        for place, gradient in gradients.items():
+            pack = self._packs[place]
+            pack.pull(samplings[pack.basis], gradient)
+
+    def gradients(self, shared: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
+        packed = {name: g for pack in self._packs for name, g in pack.gradients().items()}
+        coefficients = self._run.coefficients
+        known: list[Tensor | None] = [
+            packed.get(name, shared.get(self._place.get(id(coefficients[name]), -1)))
+            for name in self._dynamics.expansion.weights
+        ]
+        return [*known, *(shared.get(self._place.get(id(t), -1)) for t in self._others)]

@@ -1,0 +1,286 @@
+"""Solves whose steps are compiled programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
+
+from continua._errors import ArgumentError
+from continua.solve import (
+    Dynamics,
+    EveryStep,
+    Rerun,
+    RungeKutta,
+    Saves,
+    Solver,
+    Source,
+    Span,
+    Stage,
+    State,
+    Stats,
+    Step,
+    Trajectory,
+    linear,
+    stages_between,
+)
+
+from ._checkpoint import Checkpoint, CheckpointJob
+from ._checks import autocast_on, tracing
+from ._gradient import Backprop, Gradient, committed, gradient_here, kept_rng
+from ._programs import Program, Programs, Uncompilable, contiguous
+from ._steps import CompiledSteps, RowsByStep, StepPrograms, length_tensor
+
+T = TypeVar("T")
+
+#: stands for `Backprop` in compiled solves, which keep what the backward pass needs of a step
+BACKPROP = Checkpoint()
+
+
+def compiled_first(
+    programs: Programs | None,
+    gradient: Gradient,
+    run: Callable[[Gradient, Programs | None], T],
+) -> T:
+    """Run a solve with compiled steps, or without, if there are none or they cannot be had."""
+    gradient = gradient_here(gradient)
+    if programs is not None:
+        used = BACKPROP if isinstance(gradient, Backprop) else gradient
+        try:
+            return run(used, programs)
+        except Uncompilable as why:
+            programs.log(why)
+    return run(gradient, None)
+
+
+def compiled_solve(
+    programs: Programs,
+    gradient: Gradient,
+    solver: Solver,
+    dynamics: Dynamics,
+    z: State,
+    span: Span,
+    save_at: Saves,
+) -> Trajectory:
+    """What `Gradient.solve` does, with compiled steps."""
+    if not isinstance(solver, RungeKutta):
+        raise Uncompilable(f"{type(solver).__name__} is not a Runge-Kutta method")
+    gradient.check(solver, dynamics)
+    _refuse(z)
+    z = contiguous(z)
+    if not torch.is_grad_enabled():
+        with dynamics:
+            with_programs(dynamics, programs, solver, z, span, save_at)
+            return committed(dynamics, solver.integrate(dynamics, z, span, save_at), span)
+    if not isinstance(gradient, Checkpoint):
+        raise Uncompilable(f"the backward pass of {type(gradient).__name__} is not a program yet")
+    job = CompiledJob(gradient, solver, dynamics, span, save_at, len(z))
+    job.programs = programs
+    return job.run(z)
+
+
+def _refuse(z: State) -> None:
+    """Refuse states that programs are not made for."""
+    if torch.compiler.is_compiling() or tracing():
+        raise Uncompilable("the solve itself is being traced")
+    for x in z:
+        if wrapped(x) or type(x) not in (Tensor, torch.nn.Parameter):
+            raise Uncompilable("the state is not a plain tensor")
+        if x.is_complex() or x.is_meta or x.numel() == 0:
+            raise Uncompilable(f"the state is {x.dtype} of shape {list(x.shape)} on {x.device}")
+    if autocast_on(z[0].device.type):
+        raise Uncompilable("autocast is on")
+
+
+def with_programs(
+    dynamics: Dynamics, programs: Programs, solver: RungeKutta, z: State, span: Span, save_at: Saves
+) -> CompiledSteps:
+    """Let dynamics take compiled steps."""
+    first = stages_between(solver.tableau, *span)[0]
+    kind = tuple((x.shape, x.dtype) for x in z)
+    if kind not in programs.checked:
+        # Mistakes of a field show in a plain evaluation, with a sentence on what is wrong.
+        try:
+            with torch.no_grad(), kept_rng(z):
+                dynamics.at([first])[0](z)
+        except ArgumentError as error:  # which may be none for Backprop
+            raise Uncompilable(str(error)) from error
+        programs.checked.add(kind)
+    inner = any(0 < abs(s - span[0]) < abs(span[1] - span[0]) for s in _depths(save_at))
+    taken = CompiledSteps(programs, solver, dynamics.source(), z, inner)
+    dynamics.steps = taken
+    return taken
+
+
+def _depths(save_at: Saves) -> Sequence[float]:
+    return [0.5] if isinstance(save_at, EveryStep) else save_at
+
+
+class CompiledJob(CheckpointJob):
+    """`Checkpoint` with compiled steps: their vjp runs backward over the steps that were taken."""
+
+    programs: Programs
+    program: Program  # of the backward pass
+    keeps: bool = False  # what the backward pass needs, not the states from which it follows
+
+    def forward(self, z: State) -> Trajectory:
+        taken = with_programs(self.dynamics, self.programs, self.solver, z, self.span, self.save_at)
+        plain = self.gradient.states == "all" and not self.save_at
+        if plain and self.solver.steps is not None:
+            trajectory = self._on_grid(taken, z, self.solver.steps)
+        else:
+            trajectory = super().forward(z)
+        self.dynamics.steps = None
+        self.dense = any(x < 1 for made in self.steps for x in made.fractions)
+        if self.keeps:
+            return trajectory
+        # What cannot be compiled shows here.
+        rows = taken.source.rows(self.stages(0, 1))
+        h = length_tensor(0.0, z[0])
+        self.program = taken.known.vjp(self.count, z, h, rows, self.dense)
+        return trajectory
+
+    def _on_grid(self, taken: CompiledSteps, z: State, steps: int) -> Trajectory:
+        """What a solver does, without what only saved states need: its time counts here."""
+        h, tableau = (self.span[1] - self.span[0]) / steps, self.solver.tableau
+        stages = self.solver.stages(self.span)
+        found = taken.keeping(z, h, stages, steps) if self.gradient is BACKPROP else None
+        if found is not None:
+            self.keeps = True
+            self.program, z, self.stored = found
+        else:
+            take = taken.on_grid(h, stages)
+            for n in range(steps):
+                self.stored += z
+                z, _ = take(n, z)
+        self.dynamics.accept()
+        self.steps, self.rng = [Step(tableau, 0.0, h, (), (), [])] * steps, []
+        self.kept = list(range(steps))
+        stats = Stats(steps * tableau.stages, steps, step_sizes=[abs(h)] * steps)
+        return Trajectory(z, [], stats)
+
+    @property
+    def count(self) -> int:
+        """How many stages of a step are differentiated."""
+        tableau = self.solver.tableau
+        return len(tableau.c) if self.dense else tableau.stages
+
+    def stages(self, first: int = 0, last: int | None = None) -> Sequence[Stage]:
+        """Those of some steps, all by default."""
+        if self.dense or self.solver.adaptive:
+            found = (stages_between(m.tableau, m.start, m.end) for m in self.steps[first:last])
+            return [stage for every in found for stage in every[: self.count]]
+        every = self.solver.stages(self.span)
+        return every if last is None else every[first * self.count : last * self.count]
+
+    def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
+        source = again.source()
+        self.walk = _Backward(self, source, contiguous(final))
+        if self.keeps:
+            first = self.walk.kept(self.stored)
+            stats.steps, stats.evaluations = len(self.steps), 0
+        else:
+            first = super().backward(again, contiguous(final), saved, stats)
+        self.walk.finish()
+        return first
+
+    def gradients(self, again: Rerun) -> Sequence[Tensor | None]:
+        return self.walk.source.gradients(self.walk.shared)
+
+    def _end(self, again: Rerun, n: int, z: State, stats: Stats) -> State:
+        stats.evaluations += self.solver.tableau.stages
+        return self.walk.end(n, z)
+
+    def _vjp(
+        self, again: Rerun, n: int, z: State, a: State, saved: list[State], stats: Stats
+    ) -> State:
+        stats.steps += 1
+        stats.evaluations += self.walk.rows.count
+        return self.walk.vjp(n, z, a, [saved.pop() for _ in self.steps[n].fractions])
+
+
+class _Backward:
+    """A backward pass over the steps, last one first."""
+
+    def __init__(self, job: CompiledJob, source: Source, like: State):
+        self.source, self.steps, self.dense = source, job.steps, job.dense
+        self.known = StepPrograms(job.programs, job.solver, source, like)
+        self.rows, self.leaves = RowsByStep(source, job.stages(), job.count), len(like)
+        self.program, self.a = job.program, like
+        self.length = 0.0, length_tensor(0.0, like[0])
+        first = self.leaves + 1 + len(source.shared)
+        places = list(enumerate(self.program.wanted))
+        self.of_shared = [(at, i - self.leaves - 1) for at, i in places if self.leaves < i < first]
+        self.of_rows = [(at, i - first) for at, i in places if i >= first]
+        self.shared: dict[int, Tensor] = {}
+        self.part, self.pieces = -1, list[list[Tensor]]()
+
+    def end(self, n: int, z: State) -> State:
+        """Step n once more."""
+        rows, count = self.rows.of(n), self.known.solver.tableau.stages
+        rows = [row[:count] for row in rows]
+        h = length_tensor(self.steps[n].h, z[0])
+        out = self.known.step(count, z, h, rows, False).run([*z, h, *self.known.shared, *rows])
+        return contiguous(out[: self.leaves])
+
+    def vjp(self, n: int, z: State, a: State, saved: list[State]) -> State:
+        """The gradient of the state at the start of step n from those at its end and inside."""
+        self._part(n)
+        made, rows = self.steps[n], self.rows.of(n)
+        if made.h != self.length[0]:
+            self.length = made.h, length_tensor(made.h, z[0])
+        h = self.length[1]
+        inner: list[State] = []
+        for x, g in zip(made.fractions, reversed(saved), strict=True):
+            if x >= 1:
+                a = linear([1, 1], [a, g])
+            else:
+                inner.append(g)
+        along = [*a]
+        if self.dense:
+            weights = [made.tableau.weights(x) for x in made.fractions if x < 1]
+            for i in range(self.rows.count):
+                of_slope = [made.h * w[i] for w in weights]
+                zero = tuple(map(torch.zeros_like, a))
+                along += linear([1, *of_slope], [zero, *inner])
+        out = self.program.run([*z, h, *self.known.shared, *rows, *along])
+        self._gather(out)
+        return contiguous(linear([1] * (1 + len(inner)), [tuple(out[: self.leaves]), *inner]))
+
+    def kept(self, tensors: Sequence[Tensor]) -> State:
+        """The gradient of the state at the start, from what all steps have kept."""
+        a, count, back = self.a, len(tensors) // len(self.steps), self.program.back
+        assert back is not None
+        for n in reversed(range(len(self.steps))):
+            self._part(n)
+            out = back([*tensors[n * count : (n + 1) * count], *a])
+            out = [out[i] for i in self.program.wanted]
+            self._gather(out)
+            a = contiguous(out[: self.leaves])
+        return a
+
+    def _part(self, n: int) -> None:
+        if n // self.rows.size != self.part:
+            self.finish()
+            self.part = n // self.rows.size
+
+    def _gather(self, out: Sequence[Tensor]) -> None:
+        found = [out[at] for at, _ in self.of_shared]
+        if found and self.shared:
+            torch._foreach_add_(list(self.shared.values()), found)
+        elif found:
+            own = (g.clone() for g in found)
+            self.shared = dict(zip((i for _, i in self.of_shared), own, strict=True))
+        self.pieces.append([out[at] for at, _ in self.of_rows])
+
+    def finish(self) -> None:
+        """Hand the gradients of weights at stages on."""
+        if self.pieces and self.of_rows:
+            stages = self.rows.among(self.part)
+            every = zip(*reversed(self.pieces), strict=True)
+            found = {i: torch.cat(g) for (_, i), g in zip(self.of_rows, every, strict=True)}
+            self.source.pull(stages, found)
+        self.pieces = []

@@ -1,0 +1,342 @@
+"""Functions of tensors as programs: traced by AOTAutograd, compiled by inductor."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, fx, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
+
+from continua._errors import ArgumentError
+from continua.solve import Evaluate, Source, State
+
+from ._cache import compile_with_inductor
+from ._dependencies import same, surroundings
+
+Run = Callable[[list[Tensor]], Sequence[Tensor]]
+Function = Callable[..., Sequence[Tensor]]
+Backend = Literal["inductor", "aot_eager"]
+#: shape, precision, device of each input, and whether it gets a gradient
+Kinds = tuple[tuple[torch.Size, torch.dtype, torch.device, bool], ...]
+
+logger = logging.getLogger("continua")
+
+#: how many versions of one step are kept: other attributes, modes or shapes of the field
+VERSIONS = 8
+
+
+class Uncompilable(Exception):  # noqa: N818  (no error of the user's: eager does it)
+    """Why a solve is not compiled."""
+
+
+class Program:
+    """A function of tensors, or its vector-Jacobian product."""
+
+    def __init__(self, run: Run, wanted: Sequence[int], sizes: Sizes, back: Run | None = None):
+        self.run, self.wanted = run, wanted  #: the inputs that the results are gradients of
+        self.sizes = sizes
+        #: the vector-Jacobian product from what `run` gives besides its results
+        self.back = back
+
+
+class Programs:
+    """The programs of one field, shared by all its solves."""
+
+    def __init__(self, backend: Backend = "inductor"):
+        self.backend = backend
+        self._known: dict[Hashable, list[_Version]] = {}
+        self._lock = threading.Lock()
+        self._logged: set[str] = set()
+        self.checked: set[Hashable] = set()  #: kinds of states on which the field was tried
+
+    def get(
+        self,
+        key: Hashable,
+        source: Source,
+        inputs: Sequence[Tensor],
+        make: Callable[[], Function],
+        outputs: int | None = None,
+        keep: bool = False,
+    ) -> Program:
+        """The program for these inputs; it is made if there is none.
+
+        The first is made for the sizes that it sees. At others one is made in which whatever
+        differs is a symbol; where a field branches on its sizes, one for each.
+
+        Args:
+            key: what the function is, besides what the source says.
+            source: of the field.
+            inputs: an example of each; those that require a gradient get one.
+            make: gives the function to trace.
+            outputs: of the function, for its vector-Jacobian product; None for itself.
+            keep: both, the first of which also gives what the second needs of it.
+        """
+        kinds = tuple((t.shape, t.dtype, t.device, t.requires_grad) for t in inputs)
+        versions = self._known.setdefault((key, outputs), [])
+        for version in versions:
+            if version.fits(kinds, source):
+                return version.program()
+        with self._lock:
+            for version in versions:  # another thread may have made it
+                if version.fits(kinds, source) or version.takes(kinds, source, inputs):
+                    return version.program()
+            if len(versions) >= VERSIONS:
+                raise Uncompilable(
+                    f"the field changes, or sizes do, in more than {VERSIONS} different ways"
+                )
+            found: Program | Uncompilable
+            others = [v for v in versions if v.alike(kinds, source)]
+            try:
+                before = _refused(source)
+                dynamic = [v.kinds for v in others]
+                found = _compiled(make(), inputs, outputs, self.backend, dynamic, keep)
+                if not same(_attributes(source), before):
+                    raise Uncompilable("the field changes its own attributes")
+            except Uncompilable as why:
+                found = why
+            versions.append(_Version(kinds, source, found))
+        return versions[-1].program()
+
+    def log(self, why: Uncompilable) -> None:
+        """Say once why a solve is not compiled."""
+        reason = str(why)
+        if reason not in self._logged:
+            self._logged.add(reason)
+            logger.warning("not compiled, and evaluated eagerly: %s", reason)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return type(self)(self.backend)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Backend]]:
+        return type(self), (self.backend,)
+
+
+#: the programs of functions and modules that `odeint` was given
+_of_functions: weakref.WeakKeyDictionary[Any, dict[Backend, Programs]] = weakref.WeakKeyDictionary()
+
+
+def checked_backend(compile: bool | Backend) -> Backend | None:
+    """What compiles; None if nothing is to be compiled."""
+    if compile not in (True, False, "inductor", "aot_eager"):
+        raise ArgumentError(f"compile is True, False, 'inductor' or 'aot_eager', not {compile!r}")
+    return "inductor" if compile is True else (compile or None)
+
+
+def programs_of(f: Any, compile: bool | Backend) -> Programs | None:
+    """The programs of a function or a module, as long as it lives."""
+    backend = checked_backend(compile)
+    if backend is None:
+        return None
+    # A bound method is a new object at each call.
+    owner = getattr(f, "__self__", f)
+    try:
+        known = _of_functions.setdefault(owner, {})
+    except TypeError:  # no weak references to it
+        return Programs(backend)
+    return known.setdefault(backend, Programs(backend))
+
+
+class _Version:
+    """A program for a field as it was, and the sizes that it was made for or takes as well."""
+
+    def __init__(self, kinds: Kinds, source: Source, found: Program | Uncompilable):
+        self.kinds, self.signature, self.found = kinds, list(source.signature), found
+        self._taken = {kinds}
+
+    def program(self) -> Program:
+        if isinstance(self.found, Uncompilable):
+            raise self.found
+        return self.found
+
+    def fits(self, kinds: Kinds, source: Source) -> bool:
+        """Whether it is known to be for such inputs."""
+        return kinds in self._taken and same(source.signature, self.signature)
+
+    def alike(self, kinds: Kinds, source: Source) -> bool:
+        """Whether nothing but sizes differs."""
+        return same(source.signature, self.signature) and all(
+            len(a[0]) == len(b[0]) and a[1:] == b[1:]
+            for a, b in zip(kinds, self.kinds, strict=True)
+        )
+
+    def takes(self, kinds: Kinds, source: Source, inputs: Sequence[Tensor]) -> bool:
+        """Whether sizes that it has as symbols are all that differs."""
+        if isinstance(self.found, Uncompilable) or not self.alike(kinds, source):
+            return False
+        if not self.found.sizes.take(inputs):
+            return False
+        self._taken.add(kinds)
+        return True
+
+
+class Sizes:
+    """Which sizes of a program's inputs are symbols, and what it assumes of them."""
+
+    def __init__(self, inputs: Sequence[Tensor], others: Sequence[Kinds]):
+        from torch._dynamo.source import ConstantSource
+        from torch._subclasses import FakeTensorMode
+        from torch.fx.experimental import symbolic_shapes as symbolic
+
+        self._shapes = symbolic.ShapeEnv()
+        mode, dynamic = FakeTensorMode(shape_env=self._shapes), symbolic.DimDynamic
+        self.fakes: list[Any] = []
+        self.symbols = False
+        for i, t in enumerate(inputs):
+            differs = [any(o[i][0][d] != n for o in others) for d, n in enumerate(t.shape)]
+            self.symbols |= any(differs)
+            kinds = [dynamic.DYNAMIC if d else dynamic.STATIC for d in differs]
+            context: Any = symbolic.StatelessSymbolicContext(dynamic_sizes=kinds)
+            name = ConstantSource(f"input{i}")
+            fake = mode.from_tensor(t.detach(), symbolic_context=context, source=name)
+            self.fakes.append(fake.requires_grad_(t.requires_grad))
+
+    def take(self, inputs: Sequence[Tensor]) -> bool:
+        """Whether the program is right for inputs of other sizes."""
+        plain = [t.detach() for t in inputs]
+        return self.symbols and bool(self._shapes.evaluate_guards_for_args(self.fakes, plain))
+
+
+def _refused(source: Source) -> list[object]:
+    """What the field reaches, if it can be traced."""
+    for thing in source.signature:
+        if isinstance(thing, nn.Module) and any(
+            (thing._forward_hooks, thing._forward_pre_hooks, thing._backward_hooks)
+        ):
+            raise Uncompilable(f"{type(thing).__name__} has hooks")
+    return _attributes(source)
+
+
+def _attributes(source: Source) -> list[object]:
+    """What the field reaches besides tensors, which may come and go in their slots."""
+    return [thing for thing in surroundings(source.code)[1] if thing is not None]
+
+
+def _compiled(
+    function: Function,
+    inputs: Sequence[Tensor],
+    outputs: int | None,
+    backend: Backend,
+    others: Sequence[Kinds],
+    keep: bool,
+) -> Program:
+    from torch._functorch.partitioners import default_partition
+
+    sizes = Sizes(inputs, others)
+    if keep and sizes.symbols:
+        raise Uncompilable("sizes change")  # symbols would have to be kept too
+    graph, wanted = _traced(function, sizes.fakes, outputs, keep)
+    for node in graph.graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise Uncompilable("the field draws random numbers")
+    try:
+        if not keep:
+            return Program(_run(graph, backend), wanted, sizes)
+        first, second = default_partition(graph, sizes.fakes, num_fwd_outputs=outputs)  # type: ignore[arg-type]
+        return Program(_run(first, backend), wanted, sizes, _run(second, backend))
+    except Exception as error:
+        raise Uncompilable(_because(error)) from error
+
+
+def _run(graph: fx.GraphModule, backend: Backend) -> Run:
+    if backend == "aot_eager":
+        return lambda given: graph(*given)
+    return compile_with_inductor(graph)
+
+
+def _traced(
+    function: Function, inputs: Sequence[Tensor], outputs: int | None, keep: bool
+) -> tuple[fx.GraphModule, list[int]]:
+    """The operations of a function, of its vector-Jacobian product, or of both."""
+    from torch._functorch.aot_autograd import aot_export_joint_simple
+    from torch._inductor.decomposition import select_decomp_table
+
+    joint = outputs is not None
+    given = tuple(t if joint else t.detach() for t in inputs)
+    table = select_decomp_table()
+    try:
+        with torch.enable_grad():
+            graph = aot_export_joint_simple(
+                function, given, trace_joint=joint, decompositions=table
+            )
+    except Uncompilable:
+        raise
+    except Exception as error:
+        raise Uncompilable(_because(error)) from error
+    assert isinstance(graph, fx.GraphModule)
+    graph.graph.set_codegen(fx.graph.CodeGen())
+    end = graph.graph.output_node()
+    found = list(end.args[0])[outputs or 0 :]  # type: ignore[arg-type]
+    wanted = [i for i, node in enumerate(found) if node is not None]
+    if not keep:
+        end.args = ([found[i] for i in wanted],)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph, wanted
+
+
+def _because(error: Exception) -> str:
+    """The first line of what torch says."""
+    if "InvalidCxxCompiler" in f"{type(error).__name__} {error}":
+        return "no C++ compiler was found: install one such as g++, or name it in CXX"
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class Exchanged(TorchFunctionMode):
+    """Operations on known tensors act on others in their place.
+
+    A field finds its tensors where it has them: in modules, in closures. While it is traced, they
+    stand for the inputs of the program.
+    """
+
+    def __init__(self, others: Mapping[int, Tensor]):
+        super().__init__()
+        self._others = others
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = tree_map_only(Tensor, self._other, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+    def _other(self, tensor: Tensor) -> Tensor:
+        other = self._others.get(id(tensor))
+        if other is not None:
+            return other
+        if type(tensor) in (Tensor, nn.Parameter):
+            raise Uncompilable(
+                f"the field reads a tensor of shape {list(tensor.shape)} that was not found in "
+                "it: make it an attribute, an argument or a variable that the function closes over"
+            )
+        return tensor
+
+
+def exchanged(evaluate: Evaluate, others: Mapping[int, Tensor]) -> Evaluate:
+    """An evaluation on other tensors."""
+
+    def on_others(z: State) -> State:
+        with Exchanged(others):
+            return evaluate(z)
+
+    return on_others
+
+
+def known_shared(tensors: Sequence[Tensor], known: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors, if those that require a gradient are among the known ones."""
+    listed = {id(t) for t in known}
+    for t in tensors:
+        if t.requires_grad and id(t) not in listed:
+            raise Uncompilable(
+                f"the field or the running cost reads a computed tensor of shape {list(t.shape)}: "
+                "hand it over as an argument"
+            )
+    return list(tensors)
+
+
+def contiguous(z: Sequence[Tensor]) -> State:
+    """The tensors in the memory layout that programs are compiled for."""
+    return tuple(x if x.is_contiguous() else x.contiguous() for x in z)

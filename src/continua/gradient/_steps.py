@@ -1,0 +1,236 @@
+"""The steps of a solve as programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from continua.solve import (
+    PART,
+    Evaluate,
+    Pair,
+    RungeKutta,
+    Scaled,
+    Solver,
+    Source,
+    Stage,
+    State,
+    Steps,
+    Take,
+    error_norm,
+    step,
+)
+
+from ._gradient import split
+from ._programs import Function, Program, Programs, Uncompilable, contiguous
+
+#: how many numbers the weights of all stages may be, to be worked out together
+TOGETHER = 1 << 24
+
+
+class StepPrograms:
+    """The programs of one solve: a step, a step with its error, and the vjp of a step."""
+
+    def __init__(self, programs: Programs, solver: RungeKutta, source: Source, z: State):
+        self.programs, self.solver, self.source, self.leaves = programs, solver, source, len(z)
+        self.shared = contiguous([t.detach() for t in source.shared])
+
+    def step(self, count: int, z: State, h: Tensor, rows: Sequence[Tensor], dense: bool) -> Program:
+        """The end of a step, the slopes at its stages if they are wanted, the state it leaves."""
+        inputs = [*z, h, *self.shared, *rows]
+
+        def make() -> Function:
+            taken = self._taken(count, False)
+            return lambda *given: taken(given, dense, True)
+
+        return self.programs.get(("step", self._tableau, count, dense), self.source, inputs, make)
+
+    def kept(self, z: State, h: Tensor, rows: Sequence[Tensor]) -> Program:
+        """A step and its vjp, which takes what the step keeps for it."""
+        count = self.solver.tableau.stages
+        inputs = self._differentiable(z, h, rows)
+
+        def make() -> Function:
+            taken = self._taken(count, False)
+            return lambda *given: taken(given, False, True)
+
+        outputs = self.leaves + self.source.state
+        return self.programs.get(
+            ("kept", self._tableau), self.source, inputs, make, outputs, keep=True
+        )
+
+    def _differentiable(self, z: State, h: Tensor, rows: Sequence[Tensor]) -> list[Tensor]:
+        weights = self.source.weights
+        return [
+            *(x.detach().requires_grad_() for x in z), h, *self._wanting(),
+            *(x.detach().requires_grad_() for x in rows[:weights]), *rows[weights:],
+        ]  # fmt: skip
+
+    def vjp(self, count: int, z: State, h: Tensor, rows: Sequence[Tensor], dense: bool) -> Program:
+        """The gradients of state, shared tensors and rows from those of end and slopes."""
+        inputs = self._differentiable(z, h, rows)
+
+        def make() -> Function:
+            taken = self._taken(count, False)
+            return lambda *given: taken(given, dense, False)
+
+        outputs = self.leaves * (1 + (count if dense else 0))
+        key = ("vjp", self._tableau, count, dense)
+        return self.programs.get(key, self.source, inputs, make, outputs)
+
+    def attempt(self, z: State, k: State, h: Tensor, rows: Sequence[Tensor]) -> Program:
+        """A step of a pair from its first slope: its end, its slopes, its error, its state."""
+        pair = self.solver
+        assert isinstance(pair, Pair)
+        count = pair.tableau.stages + pair.tableau.fsal - 1
+        inputs = [*z, h, *self.shared, *rows, *k]
+
+        def make() -> Function:
+            taken = self._taken(count, True)
+            return lambda *given: taken(given, True, True)
+
+        key = ("attempt", pair, count)
+        return self.programs.get(key, self.source, inputs, make)
+
+    def _wanting(self) -> list[Tensor]:
+        flags = (t.requires_grad for t in self.source.shared)
+        return [t.detach().requires_grad_(f) for t, f in zip(self.shared, flags, strict=True)]
+
+    @property
+    def _tableau(self) -> type[Solver]:
+        return type(self.solver)
+
+    def _taken(self, count: int, attempt: bool) -> Callable[..., Sequence[Tensor]]:
+        """The function that is traced; `step` is the only place of its arithmetic."""
+        tableau = self.solver.tableau
+        dummies = [Stage(0.0, "right")] * count
+        traced = self.source.traced(dummies)
+        n, m = self.leaves, len(self.shared)
+        solver = self.solver
+
+        def taken(given: Sequence[Tensor], dense: bool, state: bool) -> Sequence[Tensor]:
+            z, h, shared, rest = given[:n], given[n], given[n + 1 : n + 1 + m], given[n + 1 + m :]
+            rows, k = (rest[:-n], rest[-n:]) if attempt else (rest, ())
+            evaluate, left = traced(shared, rows)
+            slopes: list[State] = []
+            # Slopes times h, so that one program serves steps of every length.
+            ks = [tuple(h * x for x in k)] if attempt else []
+            end = step(Scaled(tableau, 1.0), [_times(h, f, slopes) for f in evaluate], tuple(z), ks)
+            out = [*end]
+            if dense:
+                out += [x for slope in slopes for x in slope]
+            if attempt:
+                assert isinstance(solver, Pair)
+                out.append(error_norm(solver, ks, tuple(z), end))
+            return tuple([*out, *left()] if state else out)
+
+        return taken
+
+
+def _times(h: Tensor, f: Evaluate, slopes: list[State]) -> Evaluate:
+    def evaluate(z: State) -> State:
+        slope = f(z)
+        slopes.append(slope)
+        return tuple(h * k for k in slope)
+
+    return evaluate
+
+
+class CompiledSteps(Steps):
+    """The steps of one forward solve."""
+
+    def __init__(
+        self, programs: Programs, solver: RungeKutta, source: Source, z: State, dense: bool
+    ):
+        self.known = StepPrograms(programs, solver, source, z)
+        self.source, self.dense, self.like = source, dense, z[0]
+
+    def keeping(
+        self, z: State, h: float, stages: Sequence[Stage], steps: int
+    ) -> tuple[Program, State, list[Tensor]] | None:
+        """A fixed grid: its program, its end, and what its steps keep; None if sizes change."""
+        known, n, length = self.known, self.known.leaves, length_tensor(h, self.like)
+        rows, kept = RowsByStep(self.source, stages, len(stages) // steps), list[Tensor]()
+        try:
+            program = known.kept(z, length, rows.of(0))
+        except Uncompilable:
+            return None  # or for a reason that shows at the next try
+        first = n + self.source.state
+        for i in range(steps):
+            own = rows.of(i)
+            out = program.run([*z, length, *known.shared, *own])
+            z = contiguous(out[:n])
+            self._leave(own, out[n:first])
+            kept += out[first:]
+        return program, z, kept
+
+    def on_grid(self, h: float, stages: Sequence[Stage]) -> Take:
+        known, n = self.known, self.known.leaves
+        count = known.solver.tableau.stages
+        length = length_tensor(h, self.like)
+        rows = RowsByStep(self.source, stages, count)
+        rows.of(0)  # before the solver accepts them
+        program: Program | None = None
+
+        def take(i: int, z: State) -> tuple[State, list[State]]:
+            nonlocal program
+            own = rows.of(i)
+            if program is None:
+                program = known.step(count, z, length, own, self.dense)
+            out = program.run([*z, length, *known.shared, *own])
+            end, slopes = contiguous(out[:n]), n * count if self.dense else 0
+            self._leave(own, out[n + slopes :])
+            return end, split(out[n : n + slopes], n)
+
+        return take
+
+    def attempt(
+        self, stages: Sequence[Stage], h: float, z: State, k: State
+    ) -> tuple[State, list[State], float]:
+        known, n = self.known, self.known.leaves
+        length = length_tensor(h, self.like)
+        rows, k = self.source.rows(stages), contiguous(k)
+        program = known.attempt(z, k, length, rows)
+        out = program.run([*z, length, *known.shared, *rows, *k])
+        last = n * (1 + len(stages))
+        self._leave(rows, out[last + 1 :])
+        return contiguous(out[:n]), [k, *split(out[n:last], n)], float(out[last])
+
+    def _leave(self, rows: Sequence[Tensor], state: Sequence[Tensor]) -> None:
+        first = self.source.weights
+        for row, new in zip(rows[first:], state[: self.source.state], strict=False):
+            row.copy_(new)
+
+
+class RowsByStep:
+    """What the stages of steps read, worked out for many steps at once."""
+
+    def __init__(self, source: Source, stages: Sequence[Stage], count: int):
+        self.source, self.stages, self.count = source, stages, count
+        heavy = not source.state and len(stages) * source.numbers > TOGETHER
+        self.size = PART if heavy else len(stages) // count
+        self.part, self.ready = -1, list[Sequence[Tensor]]()
+
+    def of(self, n: int) -> list[Tensor]:
+        """The rows of step n."""
+        part, i = divmod(n, self.size)
+        if part != self.part:
+            self.ready = []  # freed before the next ones are made
+            rows = self.source.rows(self.among(part))
+            self.part, self.ready = part, [torch.split(row, self.count) for row in rows]
+        return [row[i] for row in self.ready]
+
+    def among(self, part: int) -> Sequence[Stage]:
+        """The stages of a part of the steps."""
+        width = self.size * self.count
+        if width >= len(self.stages):
+            return self.stages
+        return self.stages[part * width : (part + 1) * width]
+
+
+def length_tensor(h: float, like: Tensor) -> Tensor:
+    """The length of a step as a tensor, in single or double precision."""
+    wide = torch.float64 if like.dtype == torch.float64 else torch.float32
+    return torch.tensor(h, dtype=wide, device=like.device)
