@@ -38,14 +38,6 @@ def case(solver, family):
     return made(kind, FAMILIES[family].of_size(3), dtype=FLOAT, norm=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("solver", "family"), [("Euler", "PiecewiseConstant"), ("Heun", "Fourier")]
-)
-def test_inductor(solver, family):
-    compare(case(solver, family))
-
-
 @pytest.mark.every
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("solver", SOLVERS)
