@@ -185,13 +185,13 @@ class Sizes:
 
         self._shapes = symbolic.ShapeEnv()
         mode, dynamic = FakeTensorMode(shape_env=self._shapes), symbolic.DimDynamic
-        self.fakes: list[Tensor] = []
+        self.fakes: list[Any] = []
         self.symbols = False
         for i, t in enumerate(inputs):
             differs = [any(o[i][0][d] != n for o in others) for d, n in enumerate(t.shape)]
             self.symbols |= any(differs)
             kinds = [dynamic.DYNAMIC if d else dynamic.STATIC for d in differs]
-            context = symbolic.StatelessSymbolicContext(dynamic_sizes=kinds)
+            context: Any = symbolic.StatelessSymbolicContext(dynamic_sizes=kinds)
             name = ConstantSource(f"input{i}")
             fake = mode.from_tensor(t.detach(), symbolic_context=context, source=name)
             self.fakes.append(fake.requires_grad_(t.requires_grad))
