@@ -86,6 +86,8 @@ def _refuse(z: State) -> None:
     """Refuse states that programs are not made for."""
     if torch.compiler.is_compiling() or tracing():
         raise Uncompilable("the solve itself is being traced")
+    if torch.is_inference_mode_enabled():
+        raise Uncompilable("inference mode is on; torch.no_grad() is enough")
     for x in z:
         if wrapped(x) or type(x) not in (Tensor, torch.nn.Parameter):
             raise Uncompilable("the state is not a plain tensor")
