@@ -205,7 +205,8 @@ def test_what_cannot_be_compiled_is_evaluated_eagerly(make, reason, caplog):
     assert reason in line
 
 
-def test_mistakes_are_explained_as_without_compiling():
+def test_mistakes_are_explained_as_without_compiling(caplog):
+    caplog.expected = True
     block = ct.ODEBlock(nn.Linear(3, 2), compile="aot_eager")
     with pytest.raises(ct.ShapeError, match="dz/ds must have the shape of z"):
         block(torch.randn(4, 3))
