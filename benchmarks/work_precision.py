@@ -120,6 +120,7 @@ def figure(out: str) -> None:
                     ax.loglog(
                         *zip(*points, strict=True), style, c=COLOURS[library], ms=4, label=label
                     )
+            ax.set_xlim(1e2, 1e4)
             ax.grid(alpha=0.3)
             if order == 3:
                 ax.set_title(name)

@@ -332,9 +332,7 @@ class ODEBlock(nn.Module):
             recorder(stats)
 
     def __prepare_scriptable__(self) -> Self:
-        raise ModuleError(
-            "TorchScript cannot follow a solve; script continua.unroll(model), or use torch.export"
-        )
+        raise ModuleError("TorchScript cannot follow a solve; script continua.unroll(model)")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(by_rows(fn), recurse)  # type: ignore[no-untyped-call]
