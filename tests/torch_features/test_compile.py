@@ -38,6 +38,22 @@ def case(solver, family):
     return made(kind, FAMILIES[family].of_size(3), dtype=FLOAT, norm=True)
 
 
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """A cache of inductor that no killed process has left half written."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize(
+    ("solver", "family"), [("Euler", "PiecewiseConstant"), ("Heun", "Fourier")]
+)
+def test_inductor(solver, family):
+    compare(case(solver, family))
+
+
+@pytest.mark.usefixtures("own_cache")
 @pytest.mark.every
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("solver", SOLVERS)
