@@ -130,24 +130,7 @@ def run_demo(
             watch=watch,
         )
         trained = time.perf_counter()
-        elastic, alone = train_family(
-            split.train_images,
-            split.train_labels,
-            epochs=max(1, options.epochs // 2),
-            width=max(1, options.width // 2),
-            seed=options.seed,
-            device=device,
-            watch=watch,
-        )
-        family = [
-            {
-                "size": size,
-                "parameters": sum(p.numel() for p in model.parameters()),
-                "elastic": count_correct(elastic.at(size).eval(), split, device) / held_out,
-                "alone": count_correct(model, split, device) / held_out,
-            }
-            for size, model in alone.items()
-        ]
+        elastic, family = _family(options, split, device, watch)
         models = {"source": model} | {
             variant.name: ct.compress(model, variant.basis, solver=variant.solver)
             for variant in VARIANTS
@@ -178,6 +161,32 @@ def run_demo(
         files=(METRICS, REPORT, *FIGURES, *(f"{MODELS}/{name}" for name in (*models, ELASTIC))),
         metrics=metrics,
     )
+
+
+def _family(
+    options: DemoOptions, split: Split, device: torch.device, watch: Callable[[Progress], None]
+) -> tuple[ct.Elastic, list[dict[str, float]]]:
+    """The elastic network, and for each size its accuracy and that of a network trained alone."""
+    elastic, alone = train_family(
+        split.train_images,
+        split.train_labels,
+        epochs=max(1, options.epochs // 2),
+        width=max(1, options.width // 2),
+        seed=options.seed,
+        device=device,
+        watch=watch,
+    )
+    held_out = len(split.test_labels)
+    rows = [
+        {
+            "size": size,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "elastic": count_correct(elastic.at(size).eval(), split, device) / held_out,
+            "alone": count_correct(model, split, device) / held_out,
+        }
+        for size, model in alone.items()
+    ]
+    return elastic, rows
 
 
 def measured(
