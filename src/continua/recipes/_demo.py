@@ -130,7 +130,7 @@ def run_demo(
             watch=watch,
         )
         trained = time.perf_counter()
-        elastic, family = family_of_sizes(options, split, device, watch)
+        elastic, family = _family(options, split, device, watch)
         models = {"source": model} | {
             variant.name: ct.compress(model, variant.basis, solver=variant.solver)
             for variant in VARIANTS
@@ -163,10 +163,10 @@ def run_demo(
     )
 
 
-def family_of_sizes(
+def _family(
     options: DemoOptions, split: Split, device: torch.device, watch: Callable[[Progress], None]
-) -> tuple[ct.Elastic, list[dict[str, Any]]]:
-    """One elastic run, and its accuracy at each size beside that of a network trained for it."""
+) -> tuple[ct.Elastic, list[dict[str, float]]]:
+    """The elastic network, and for each size its accuracy and that of a network trained alone."""
     elastic, alone = train_family(
         split.train_images,
         split.train_labels,
