@@ -13,7 +13,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "continua"
 
 # Private attributes of torch, accelerate and named tuples that have no public counterpart.
 NOT_OURS = {
-    "_C", "_SpectralNorm", "_buffers", "_cache_enabled", "_cdata", "_functorch",
+    "_C", "_SpectralNorm", "_backward_hooks", "_buffers", "_cache_enabled", "_cdata",
+    "_foreach_add_", "_forward_hooks", "_forward_pre_hooks", "_functorch",
     "_len_torch_dispatch_stack", "_modules", "_non_persistent_buffers_set", "_parameters",
     "_replace", "_reset_state", "_version",
 }  # fmt: skip
