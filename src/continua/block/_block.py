@@ -70,7 +70,7 @@ class ODEBlock(nn.Module):
         recorders: called with the `Stats` of every solve.
 
     Example:
-        >>> import continua as ct
+        >>> import torch, continua as ct
         >>> residual = nn.Sequential(nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 4))
         >>> block = ct.ODEBlock(residual, basis=ct.PiecewiseConstant(8), solver=ct.Euler(steps=8))
         >>> block(torch.randn(32, 4)).shape
@@ -205,7 +205,7 @@ class ODEBlock(nn.Module):
             kwargs: further arguments, handed to the field at every evaluation.
 
         Example:
-            >>> import continua as ct
+            >>> import torch, continua as ct
             >>> block = ct.ODEBlock(nn.Tanh(), solver=ct.RK4(steps=4))
             >>> solution = block.solve(torch.ones(1, 2), save_at=[0.0, 0.5, 1.0])
             >>> solution.z.shape, solution.stats.evaluations
