@@ -225,7 +225,8 @@ def main() -> None:
                 lines += found
                 print(name, seed, [f"{100 * line['accuracy']:.2f}" for line in found], flush=True)
     chosen = [line for line in lines if known.items() <= line.items() and line["seed"] in seeds]
-    report(chosen, {} if options.report else cost(options), options.figure)
+    costs = not options.report and (not options.runs or {"elastic", "size"} <= {*options.runs})
+    report(chosen, cost(options) if costs else {}, options.figure)
 
 
 if __name__ == "__main__":
