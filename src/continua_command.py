@@ -15,13 +15,12 @@ from pathlib import Path
 ABOUT = "Continuous-depth networks: weights are functions of depth."
 #: every command and what it does, as its own --help says
 COMMANDS = {
-    "demo": "Train on handwritten digits, compress, and measure both.",
+    "demo": "Train on handwritten digits, compress, train all sizes at once, and measure.",
     "new": "Write a file with a model, data and training of your own, to begin with.",
     "train": "Train a recipe; the same command goes on with a run that stopped.",
     "evaluate": "Measure the model of a run, or one made from it.",
     "refine": "Write a model with more basis functions and steps, and the same weights over depth.",
-    "compress": "Write a smaller model: fewer basis functions or steps, without data or "
-    "retraining.",
+    "compress": "Write a smaller model: fewer basis functions or steps, without retraining.",
     "heal": "Train a compressed model to do what the larger one does, without labels.",
     "sweep": "Measure a trained model in many sizes: a table, figures, and a sentence for each.",
     "report": "Write report.html of a sweep, a demonstration or a study again, and open it.",

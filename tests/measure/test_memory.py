@@ -279,7 +279,7 @@ def test_frozen_parameters_have_no_gradient_and_no_state():
         ((nn.Linear(2, 2), torch.ones(1, 2)), {"loss": lambda y: y}, "one number as a tensor"),
         ((nn.Linear(2, 2), torch.ones(1, 2)), {"methods": ["adjoint"]}, "not 'adjoint'"),
         ((nn.Linear(2, 2), torch.ones(1, 2)), {"optimizer": torch.optim.LBFGS}, "LBFGS cannot"),
-        ((nn.Linear(2, 2), torch.ones(1, 2)), {"confirm": True}, r"make it with continua\.build"),
+        ((nn.Linear(2, 2), torch.ones(1, 2)), {"confirm": True}, r"with continua\.build"),
     ],
 )
 def test_mistakes(arguments, options, match):

@@ -269,5 +269,6 @@ def test_the_polynomials_sentence_follows_the_numbers():
 
 
 def test_every_recipe_has_every_scale():
-    for name in ("nanode/cifar10", "nanode/cifar100", "nanode/digits"):
+    for name in ("nanode/cifar10", "nanode/cifar100"):
         assert RECIPES[name].scales.keys() == {"smoke", "laptop", "night", "full"}
+    assert RECIPES["nanode/digits"].scales.keys() == {"smoke", "laptop", "full"}

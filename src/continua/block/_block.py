@@ -223,7 +223,9 @@ class ODEBlock(nn.Module):
         self.record(out.stats)
         return out
 
-    def compile(self, compile: bool | Backend = True) -> Self:  # type: ignore[override]
+    def compile(  # type: ignore[override]
+        self, compile: bool | Backend = True, **options: Any
+    ) -> Self:
         """Take compiled steps from now on, in place.
 
         One step and its vector-Jacobian product are traced and compiled by inductor at the first
@@ -234,7 +236,11 @@ class ODEBlock(nn.Module):
         Args:
             compile: False for plain evaluation again; `"aot_eager"` traces without compiling,
                 to find mistakes.
+            options: those of `torch.compile`, which then compiles the whole forward instead.
         """
+        if options:
+            super().compile(**options)
+            return self
         backend = checked_backend(compile)
         self.programs = None if backend is None else Programs(backend)
         return self

@@ -61,7 +61,7 @@ class OwnRecipe(Json):
 
 @dataclass(frozen=True)
 class Demo(Json, recipes.DemoOptions):
-    """Train on handwritten digits, compress, train all sizes at once, and measure them."""
+    """Train on handwritten digits, compress, train all sizes at once, and measure."""
 
     def __call__(self) -> int:
         return demo(self, self.json)

@@ -203,7 +203,7 @@ class _Moved(torch.autograd.Function):
             "a solve has no second derivatives through an end of its span; make the length of "
             "the span a factor of the field on (0, 1) instead, or use first derivatives alone"
         )
-        return once(along, reason), None
+        return once(along, reason, along), None
 
 
 def _solution(trajectory: Trajectory, where: Sequence[float], problem: Problem) -> Solution:
