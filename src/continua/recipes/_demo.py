@@ -6,7 +6,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from ._demo_training import (
     LEVELS,
     SMOOTHING,
     WEIGHT_DECAY,
+    Course,
     level_starts,
     train,
     train_family,
@@ -120,7 +121,7 @@ def run_demo(
     held_out = len(split.test_labels)
     with threads(options.threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
-        model, history = train(
+        course = Course(
             split.train_images,
             split.train_labels,
             epochs=options.epochs,
@@ -129,8 +130,9 @@ def run_demo(
             device=device,
             watch=watch,
         )
+        model, history = train(course)
         trained = time.perf_counter()
-        elastic, family = _family(options, split, device, watch)
+        elastic, family = _family(course, split)
         models = {"source": model} | {
             variant.name: ct.compress(model, variant.basis, solver=variant.solver)
             for variant in VARIANTS
@@ -163,19 +165,10 @@ def run_demo(
     )
 
 
-def _family(
-    options: DemoOptions, split: Split, device: torch.device, watch: Callable[[Progress], None]
-) -> tuple[ct.Elastic, list[dict[str, float]]]:
+def _family(course: Course, split: Split) -> tuple[ct.Elastic, list[dict[str, float]]]:
     """The elastic network, and for each size its accuracy and that of a network trained alone."""
-    elastic, alone = train_family(
-        split.train_images,
-        split.train_labels,
-        epochs=max(1, options.epochs // 2),
-        width=max(1, options.width // 2),
-        seed=options.seed,
-        device=device,
-        watch=watch,
-    )
+    epochs, width, device = max(1, course.epochs // 2), max(1, course.width // 2), course.device
+    elastic, alone = train_family(replace(course, epochs=epochs, width=width))
     held_out = len(split.test_labels)
     rows = [
         {

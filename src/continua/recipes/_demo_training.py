@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -36,70 +37,60 @@ TURN, ZOOM, SHEAR, SHIFT = 10.0, 0.1, 0.1, 1.0
 Loss = Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]
 
 
-def train(
-    images: Tensor,
-    labels: Tensor,
-    *,
-    epochs: int,
-    width: int,
-    seed: int,
-    device: torch.device,
-    watch: Callable[[Progress], None],
-) -> tuple[nn.Module, list[dict[str, float]]]:
-    """The trained network in evaluation mode, and what each epoch was like.
+@dataclass(frozen=True)
+class Course:
+    """What a training is given."""
 
-    Args:
-        images: to learn from.
-        labels: of these.
-        epochs: passes over them.
-        width: channels of the first stage.
-        seed: of order and augmentation.
-        device: to work on.
-        watch: called after every epoch.
-    """
-    model = network(width, LEVELS[0], device)
+    images: Tensor
+    labels: Tensor
+    epochs: int
+    width: int  # channels of the first stage
+    seed: int  # of order and augmentation
+    device: torch.device
+    watch: Callable[[Progress], None]  # called after every epoch
+
+    def network(self, size: int) -> nn.Module:
+        """A network of so many basis functions and Euler steps."""
+        return network(self.width, size, self.device)
+
+
+def train(course: Course) -> tuple[nn.Module, list[dict[str, float]]]:
+    """The trained network in evaluation mode, and what each epoch was like."""
+    model = course.network(LEVELS[0])
     optimizer = fresh_optimizer(model)
-    generator = torch.Generator().manual_seed(seed)
-    starts, level = level_starts(epochs), 0
+    generator = torch.Generator().manual_seed(course.seed)
+    starts, level = level_starts(course.epochs), 0
     history = []
-    for epoch in range(epochs):
+    for epoch in range(course.epochs):
         if epoch in starts:
             level += 1
             model = ct.refine(model, LEVELS[level] // LEVELS[level - 1])
             optimizer = fresh_optimizer(model)  # the parameters are other tensors now
-        data = _batches(images, labels, epoch, epochs, generator, device)
+        data = _batches(course, epoch, generator)
         mean = _epoch(model, _plain(model), optimizer, data)
         history.append({"epoch": epoch + 1, "functions": LEVELS[level], "loss": mean})
-        watch(Progress("training", epoch + 1, epochs, f"K={LEVELS[level]}, loss {mean:.3f}"))
+        course.watch(
+            Progress("training", epoch + 1, course.epochs, f"K={LEVELS[level]}, loss {mean:.3f}")
+        )
     return model.eval(), history
 
 
-def train_family(
-    images: Tensor,
-    labels: Tensor,
-    *,
-    epochs: int,
-    width: int,
-    seed: int,
-    device: torch.device,
-    watch: Callable[[Progress], None],
-) -> tuple[ct.Elastic, dict[int, nn.Module]]:
-    """One elastic run for all sizes, and a network trained for each size alone.
-
-    The arguments are those of `train`.
-    """
-    elastic = ct.Elastic(network(width, FAMILY[0], device), FAMILY)
-    alone = {size: network(width, size, device) for size in FAMILY}
+def train_family(course: Course) -> tuple[ct.Elastic, dict[int, nn.Module]]:
+    """One elastic run for all sizes, and a network trained for each size alone."""
+    elastic = ct.Elastic(course.network(FAMILY[0]), FAMILY)
+    alone = {size: course.network(size) for size in FAMILY}
     losses: dict[nn.Module, Loss] = {elastic: elastic.loss}
     losses |= {model: _plain(model) for model in alone.values()}
     for i, (model, loss) in enumerate(losses.items()):
         optimizer = fresh_optimizer(model)
-        generator = torch.Generator().manual_seed(seed)
-        for epoch in range(epochs):
-            data = _batches(images, labels, epoch, epochs, generator, device)
+        generator = torch.Generator().manual_seed(course.seed)
+        for epoch in range(course.epochs):
+            data = _batches(course, epoch, generator)
             mean = _epoch(model, loss, optimizer, data)
             note = f"{'all sizes' if i == 0 else f'K={FAMILY[i - 1]} alone'}, loss {mean:.3f}"
-            watch(Progress("sizes", i * epochs + epoch + 1, len(losses) * epochs, note))
+            course.watch(
+                Progress("sizes", i * course.epochs + epoch + 1, len(losses) * course.epochs, note)
+            )
     return elastic.eval(), {size: model.eval() for size, model in alone.items()}
 
 
@@ -124,19 +115,18 @@ def network(width: int, size: int, device: torch.device) -> nn.Module:
 
 
 def _batches(
-    images: Tensor,
-    labels: Tensor,
-    epoch: int,
-    epochs: int,
-    generator: torch.Generator,
-    device: torch.device,
+    course: Course, epoch: int, generator: torch.Generator
 ) -> Iterator[tuple[float, Tensor, Tensor]]:
     """The learning rate, images and labels of each step of an epoch."""
-    count = len(labels) // BATCH
-    order = torch.randperm(len(labels), generator=generator)
+    count = len(course.labels) // BATCH
+    order = torch.randperm(len(course.labels), generator=generator)
     for i, rows in enumerate(order[: count * BATCH].reshape(count, BATCH)):
-        x = augmented(images[rows], generator).to(device)
-        yield learning_rate((epoch + i / count) / epochs), x, labels[rows].to(device)
+        x = augmented(course.images[rows], generator).to(course.device)
+        yield (
+            learning_rate((epoch + i / count) / course.epochs),
+            x,
+            course.labels[rows].to(course.device),
+        )
 
 
 def _epoch(
