@@ -49,7 +49,6 @@ class ZeroAugment(nn.Module):
         return torch.cat([zeros, x] if self.place == "first" else [x, zeros], self.dim)
 
     def extra_repr(self) -> str:
-        """What stands in the repr."""
         return f"{self.dims}, place={self.place!r}"
 
 
@@ -98,7 +97,6 @@ class InputLayer(nn.Module):
         return torch.cat([h, x] if self.place == "first" else [x, h], self.dim)
 
     def extra_repr(self) -> str:
-        """What stands in the repr."""
         return f"keep_input={self.keep_input}, place={self.place!r}"
 
 

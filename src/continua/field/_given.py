@@ -19,6 +19,8 @@ class GivenWeights(Field):
     `continua.fit_hypernetwork` writes θ(s) in a basis, for whatever derives from this.
     """
 
+    _aliases: dict[str, tuple[str, ...]]  # the further names of tensors of the module
+
     @abstractmethod
     def weights(self, s: Tensor) -> dict[str, Tensor]:
         """The weights of the module at a depth, a scalar tensor."""
@@ -29,18 +31,14 @@ class GivenWeights(Field):
         """The module whose weights are given."""
 
     def _called(
-        self,
-        module: nn.Module,
-        aliases: dict[str, tuple[str, ...]],
-        s: Tensor,
-        z: Tensor,
-        x: Any,
-        *args: Any,
-        **kwargs: Any,
+        self, module: nn.Module, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any
     ) -> Tensor:
         """A module or field with these weights."""
-        weights = self.weights(s)
-        tensors = {n: t for name, t in weights.items() for n in (name, *aliases.get(name, ()))}
+        names, weights = self._names_of, self.weights(s)
+        tensors = {n: t for name, t in weights.items() for n in names(name)}
         given = (s, z, x) if isinstance(module, Field) else (z,)
         out: Tensor = functional_call(module, tensors, (*given, *args), kwargs, tie_weights=False)
         return out
+
+    def _names_of(self, name: str) -> tuple[str, ...]:
+        return (name, *self._aliases.get(name, ()))

@@ -51,7 +51,6 @@ class Hypernetwork(GivenWeights):
                 last[0].bias.add_(start.to(last[0].bias))
 
     def weights(self, s: Tensor) -> dict[str, Tensor]:
-        """The weights of the module at a depth, a scalar tensor."""
         out = self.net(s.reshape(1))
         if out.shape != (self.count,):
             raise ShapeError(
@@ -65,8 +64,7 @@ class Hypernetwork(GivenWeights):
 
     @property
     def module(self) -> nn.Module:
-        """The module whose weights are given."""
         return self.base
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        return self._called(self.base, self._aliases, s, z, x, *args, **kwargs)
+        return self._called(self.base, s, z, x, *args, **kwargs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -42,14 +42,12 @@ def constant(value: Tensor, basis: Basis) -> Tensor:
 
 def independent(module: nn.Module, bases: dict[str, Basis]) -> dict[str, Tensor]:
     """A fresh draw of `reset_parameters` at each node, as far as the basis can follow them."""
-    owners = [name.rpartition(".")[0] for name in bases]
-    for path in dict.fromkeys(owners):
-        _reset(module, path, dry=True)
     draws: dict[str, list[Tensor]] = {name: [] for name in bases}
     trial = copied(module)
+    resets = [_reset(trial, path) for path in dict.fromkeys(n.rpartition(".")[0] for n in bases)]
     for _ in range(max((basis.size for basis in bases.values()), default=0)):
-        for path in dict.fromkeys(owners):
-            _reset(trial, path)
+        for reset in resets:
+            reset()
         for name in bases:
             draws[name].append(tensor(trial, name).detach().clone())
     stacks = {}
@@ -60,14 +58,15 @@ def independent(module: nn.Module, bases: dict[str, Basis]) -> dict[str, Tensor]
     return stacks
 
 
-def _reset(module: nn.Module, path: str, dry: bool = False) -> None:
+def _reset(module: nn.Module, path: str) -> Any:
     owner = module.get_submodule(path)
-    reset = getattr(owner, "reset_parameters", None) or getattr(owner, "_reset_parameters", None)
+    reset: Any = getattr(owner, "reset_parameters", None) or getattr(
+        owner, "_reset_parameters", None
+    )
     where = f"submodule {path!r}" if path else "the field"
     if reset is None or parametrize.is_parametrized(owner) or "parametrizations" in path:
         raise ModuleError(
             f"init='independent' calls reset_parameters, which {where} "
             f"({type(owner).__name__}) does not offer; give it one, or use init='copy'"
         )
-    if not dry:
-        reset()
+    return reset

@@ -112,7 +112,7 @@ class Warped(GivenWeights):
         plain = copied(self.expanded)
         with torch.no_grad():
             for name, value in self.weights(torch.zeros_like(self.dilation)).items():
-                put(plain, (name, *self._aliases.get(name, ())), value)
+                put(plain, self._names_of(name), value)
         return plain
 
     @property
@@ -129,10 +129,9 @@ class Warped(GivenWeights):
         return float(self.dilation.detach().abs().max())
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        return self._called(self.expanded, self._aliases, s, z, x, *args, **kwargs)
+        return self._called(self.expanded, s, z, x, *args, **kwargs)
 
     def extra_repr(self) -> str:
-        """What stands in the repr."""
         return ", ".join(repr(basis) for basis in dict.fromkeys(self._bases.values()))
 
 

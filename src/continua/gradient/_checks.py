@@ -94,19 +94,15 @@ def _check_kind(x: Tensor, weight: Tensor | None) -> None:
     """Refuse a state whose precision or device is not that of a weight."""
     if not (x.is_floating_point() or x.is_complex()):
         raise ShapeError(f"the state must be floating-point, not {x.dtype}; use x.float()")
-    if weight is None or (weight.dtype == x.dtype and weight.device == x.device):
+    if weight is None:
         return
     if weight.device != x.device:
         raise ShapeError(
             f"the input is on {x.device} but the block's weights are on {weight.device}; "
             f"use block.to({str(x.device)!r}) or move the input"
         )
-    if (
-        not autocast_on(x.device.type)
-        and weight.dtype.is_floating_point
-        and x.dtype.is_floating_point
-        and x.dtype != weight.dtype
-    ):
+    both_real = weight.dtype.is_floating_point and x.dtype.is_floating_point
+    if x.dtype != weight.dtype and both_real and not autocast_on(x.device.type):
         raise ShapeError(
             f"the input is {x.dtype} but the block's weights are {weight.dtype}; "
             f"use block.to({x.dtype}) or convert the input"

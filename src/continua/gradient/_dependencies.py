@@ -21,7 +21,8 @@ def dependencies(f: object) -> list[Tensor]:
     They are looked for in modules, methods, callable objects, and in what functions close over. A
     tensor that was computed stands for the leaves of its graph.
     """
-    return [] if f is None else leaves_of(_reachable(f, set()))
+    reached = (thing for thing in _reached(f, objects=False) if isinstance(thing, Tensor))
+    return leaves_of(t for t in reached if t.requires_grad)
 
 
 def leaves_of(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -67,32 +68,16 @@ PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.d
 
 def surroundings(things: object) -> tuple[list[Tensor], list[object]]:
     """Every tensor that things can reach, and everything else that they can, in a fixed order."""
-    tensors: dict[int, Tensor] = {}
+    tensors: list[Tensor] = []
     others: list[object] = []
-    seen: set[int] = set()
-    remaining = [things]
-    while remaining:
-        thing = remaining.pop()
-        if isinstance(thing, PLAIN):
-            others.append(thing)
-            continue
-        if id(thing) in seen:
-            continue
-        seen.add(id(thing))
+    for thing in _reached(things, objects=True):
         if isinstance(thing, Tensor):
-            tensors[id(thing)] = thing
-            continue
-        if inspect.isfunction(thing):
+            tensors.append(thing)
+        elif inspect.isfunction(thing):
             others.append(thing.__code__)
         elif not isinstance(thing, Mapping | list | tuple | set):
             others.append(thing)
-        if isinstance(thing, nn.Module):
-            remaining.append(vars(thing))
-        elif parts := _parts(thing):
-            remaining.extend(parts)
-        elif hasattr(thing, "__dict__") and not isinstance(thing, type | ModuleType):
-            remaining.append(vars(thing))
-    return list(tensors.values()), others
+    return tensors, others
 
 
 def same(now: Sequence[object], then: Sequence[object]) -> bool:
@@ -103,20 +88,27 @@ def same(now: Sequence[object], then: Sequence[object]) -> bool:
     )
 
 
-def _reachable(thing: Any, seen: set[int]) -> Iterator[Tensor]:
-    if id(thing) in seen:
-        return
-    seen.add(id(thing))
-    if isinstance(thing, Tensor):
-        if thing.requires_grad:
+def _reached(things: object, objects: bool) -> Iterator[object]:
+    """Everything that things can reach, each once; `objects` looks into those not callable too."""
+    seen: set[int] = set()
+    remaining = [things]
+    while remaining:
+        thing = remaining.pop()
+        if isinstance(thing, PLAIN):
             yield thing
-    elif isinstance(thing, nn.Module):
-        yield from (p for p in thing.parameters() if p.requires_grad)
-        for module in thing.modules():
-            yield from _reachable(vars(module), seen)
-    else:
-        for part in _parts(thing):
-            yield from _reachable(part, seen)
+            continue
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        yield thing
+        if isinstance(thing, Tensor):
+            continue
+        if isinstance(thing, nn.Module):
+            remaining.append(vars(thing))
+        elif parts := _parts(thing):
+            remaining.extend(parts)
+        elif objects and hasattr(thing, "__dict__") and not isinstance(thing, type | ModuleType):
+            remaining.append(vars(thing))
 
 
 def _parts(thing: Any) -> Iterable[Any]:

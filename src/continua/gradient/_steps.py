@@ -13,7 +13,6 @@ from continua.solve import (
     Pair,
     RungeKutta,
     Scaled,
-    Solver,
     Source,
     Stage,
     State,
@@ -40,67 +39,50 @@ class StepPrograms:
     def step(self, count: int, z: State, h: Tensor, rows: Sequence[Tensor], dense: bool) -> Program:
         """The end of a step, the slopes at its stages if they are wanted, the state it leaves."""
         inputs = [*z, h, *self.shared, *rows]
-
-        def make() -> Function:
-            taken = self._taken(count, False)
-            return lambda *given: taken(given, dense, True)
-
-        return self.programs.get(("step", self._tableau, count, dense), self.source, inputs, make)
+        return self._program("step", inputs, count, dense)
 
     def kept(self, z: State, h: Tensor, rows: Sequence[Tensor]) -> Program:
         """A step and its vjp, which takes what the step keeps for it."""
-        count = self.solver.tableau.stages
-        inputs = self._differentiable(z, h, rows)
-
-        def make() -> Function:
-            taken = self._taken(count, False)
-            return lambda *given: taken(given, False, True)
-
+        count, inputs = self.solver.tableau.stages, self._differentiable(z, h, rows)
         outputs = self.leaves + self.source.state
-        return self.programs.get(
-            ("kept", self._tableau), self.source, inputs, make, outputs, keep=True
-        )
-
-    def _differentiable(self, z: State, h: Tensor, rows: Sequence[Tensor]) -> list[Tensor]:
-        weights = self.source.weights
-        return [
-            *(x.detach().requires_grad_() for x in z), h, *self._wanting(),
-            *(x.detach().requires_grad_() for x in rows[:weights]), *rows[weights:],
-        ]  # fmt: skip
+        return self._program("kept", inputs, count, False, outputs=outputs)
 
     def vjp(self, count: int, z: State, h: Tensor, rows: Sequence[Tensor], dense: bool) -> Program:
         """The gradients of state, shared tensors and rows from those of end and slopes."""
-        inputs = self._differentiable(z, h, rows)
-
-        def make() -> Function:
-            taken = self._taken(count, False)
-            return lambda *given: taken(given, dense, False)
-
         outputs = self.leaves * (1 + (count if dense else 0))
-        key = ("vjp", self._tableau, count, dense)
-        return self.programs.get(key, self.source, inputs, make, outputs)
+        inputs = self._differentiable(z, h, rows)
+        return self._program("vjp", inputs, count, dense, state=False, outputs=outputs)
 
     def attempt(self, z: State, k: State, h: Tensor, rows: Sequence[Tensor]) -> Program:
         """A step of a pair from its first slope: its end, its slopes, its error, its state."""
-        pair = self.solver
-        assert isinstance(pair, Pair)
-        count = pair.tableau.stages + pair.tableau.fsal - 1
-        inputs = [*z, h, *self.shared, *rows, *k]
+        count = self.solver.tableau.stages + self.solver.tableau.fsal - 1
+        return self._program("attempt", [*z, h, *self.shared, *rows, *k], count, True)
 
+    def _program(
+        self,
+        kind: str,
+        inputs: Sequence[Tensor],
+        count: int,
+        dense: bool,
+        state: bool = True,
+        outputs: int | None = None,
+    ) -> Program:
         def make() -> Function:
-            taken = self._taken(count, True)
-            return lambda *given: taken(given, True, True)
+            taken = self._taken(count, kind == "attempt")
+            return lambda *given: taken(given, dense, state)
 
-        key = ("attempt", pair, count)
-        return self.programs.get(key, self.source, inputs, make)
+        # The error of an attempt depends on the tolerances; a step only on the method.
+        method = self.solver if kind == "attempt" else type(self.solver)
+        key = (kind, method, count, dense)
+        return self.programs.get(key, self.source, inputs, make, outputs, keep=kind == "kept")
 
-    def _wanting(self) -> list[Tensor]:
-        flags = (t.requires_grad for t in self.source.shared)
-        return [t.detach().requires_grad_(f) for t, f in zip(self.shared, flags, strict=True)]
-
-    @property
-    def _tableau(self) -> type[Solver]:
-        return type(self.solver)
+    def _differentiable(self, z: State, h: Tensor, rows: Sequence[Tensor]) -> list[Tensor]:
+        weights, shared = self.source.weights, zip(self.shared, self.source.shared, strict=True)
+        return [
+            *(x.detach().requires_grad_() for x in z), h,
+            *(t.detach().requires_grad_(own.requires_grad) for t, own in shared),
+            *(x.detach().requires_grad_() for x in rows[:weights]), *rows[weights:],
+        ]  # fmt: skip
 
     def _taken(self, count: int, attempt: bool) -> Callable[..., Sequence[Tensor]]:
         """The function that is traced; `step` is the only place of its arithmetic."""
