@@ -231,32 +231,12 @@ class BSpline(Sized):
         return cls(size, degree=min(3, size - 1))
 
     def refined(self, factor: int = 2) -> tuple[Basis, Tensor]:
-        check_count("factor", factor)
         p, cells = self.degree, self.size - self.degree
-        knots = [factor * knot for knot in self._knots]
-        matrix = torch.eye(self.size, dtype=torch.float64, device="cpu")
-        for new in range(factor * cells):
-            if new % factor:
-                knots, insertion = insert_knot(knots, p, new)
-                matrix = insertion @ matrix
-        return BSpline(factor * cells + p, p), matrix
+        finer = BSpline(check_count("factor", factor) * cells + p, p)
+        # The finer splines span these, so agreement at the nodes is agreement everywhere.
+        matrix = torch.linalg.solve(sample(finer, finer.nodes), sample(self, finer.nodes))
+        return finer, matrix.clamp(min=0)  # means of old coefficients, so below zero is rounding
 
     def halved(self) -> BSpline:
         p = self.degree
         return BSpline(max((self.size - p) // 2, 1) + p, p)
-
-
-def insert_knot(knots: list[int], degree: int, new: int) -> tuple[list[int], Tensor]:
-    """Boehm's knot insertion: the longer knot vector, and the map of the coefficients."""
-    size = len(knots) - degree - 1
-    span = max(i for i, knot in enumerate(knots) if knot <= new)
-    matrix = torch.zeros(size + 1, size, dtype=torch.float64, device="cpu")
-    for i in range(size + 1):
-        alpha = float(i <= span)
-        if span - degree < i <= span:
-            alpha = (new - knots[i]) / (knots[i + degree] - knots[i])
-        if alpha > 0:
-            matrix[i, i] += alpha
-        if alpha < 1:
-            matrix[i, i - 1] += 1 - alpha
-    return [*knots[: span + 1], new, *knots[span + 1 :]], matrix

@@ -31,7 +31,7 @@ class BlockRerun(Rerun):
         self._names = list(dynamics.expansion.weights)
         reads_input = dynamics.is_field or dynamics.call.problem.cost is not None
         self._others = [*wanting(given if reads_input else given[1:]), *dynamics.constants]
-        self._gathered: dict[int, Tensor] = {}
+        super().__init__(len(self._names) + len(self._others))
 
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
         dynamics = self._dynamics
@@ -56,30 +56,23 @@ class BlockRerun(Rerun):
                 if found:
                     into = self._into(name)
                     sampling.pulled([i for i, _ in found], [g for _, g in found], into)
-            for i, gradient in enumerate(remaining, start=len(self._names)):
-                if gradient is not None:
-                    known_so_far = self._gathered.get(i)
-                    self._gathered[i] = (
-                        gradient if known_so_far is None else known_so_far + gradient
-                    )
+            for place, gradient in enumerate(remaining, start=len(self._names)):
+                self.gather(place, gradient)
 
         return Reading(evaluate, [*rows, *others], pull, [[*own, *shared] for own in used])
 
     def _into(self, name: str) -> Tensor:
         """Where the gradients of a weight's coefficients are gathered."""
         at = self._names.index(name)
-        into = self._gathered.get(at)
+        into = self.gathered[at]
         if into is None:
             like = self._run.coefficients[name]
             into = torch.zeros_like(like, memory_format=torch.contiguous_format)
-            self._gathered[at] = into
+            self.gathered[at] = into
         return into
 
     def source(self) -> Source:
         return BlockSource(self._dynamics, self._run, self._given, self._others)
-
-    def gradients(self) -> Sequence[Tensor | None]:
-        return [self._gathered.get(i) for i in range(len(self._names) + len(self._others))]
 
 
 class Unchanged:

@@ -287,8 +287,8 @@ class ODEBlock(nn.Module):
         return weight_vjp(self, s, z, a, control)
 
     def extra_repr(self) -> str:
-        """What stands in the first lines of the repr."""
-        return "\n".join(described(self))
+        lines = described(self)
+        return "\n".join(", ".join(f"{name}={text}" for name, text in line) for line in lines)
 
     def _repr_html_(self) -> str:
         return html(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -50,36 +50,29 @@ def shared(bases: Mapping[str, Basis]) -> Basis | dict[str, Basis]:
 
 def html(block: ODEBlock) -> str:
     """A block for a notebook."""
-    lines = [part for line in described(block) for part in _parts(line)]
-    rows = [tuple(line.split("=", 1)) for line in lines]
+    rows = [pair for line in described(block) for pair in line]
     return html_table([("ODEBlock", type(block.field).__name__), *rows])
 
 
-def _parts(line: str) -> list[str]:
-    """A line of the repr, cut before each name."""
-    return re.split(r", (?=(?:span|state)=)", line)
-
-
-def described(block: ODEBlock) -> list[str]:
-    """The lines of a block's repr."""
+def described(block: ODEBlock) -> list[list[tuple[str, str]]]:
+    """The lines of a block's repr, each of names with their values."""
     weights, state = block.expansion.weights, block.expansion.state
-    lines = [f"basis={summary(weights)}"]
+    lines = [[("basis", summary(weights))]]
     if state and (set(state.values()) != set(weights.values())):
-        lines.append(f"state_basis={summary(state)}")
-    lines.append(f"solver={block.solver!r}, span=({block.span[0]:g}, {block.span[1]:g})")
+        lines.append([("state_basis", summary(state))])
+    span = f"({block.span[0]:g}, {block.span[1]:g})"
+    lines.append([("solver", repr(block.solver)), ("span", span)])
     if block.gradient != Backprop():
-        lines.append(f"gradient={block.gradient!r}")
+        lines.append([("gradient", repr(block.gradient))])
     count = sum(p.numel() for p in block.parameters())
     scalars = sum(tensor(block.field, name).numel() for name in state)
-    lines.append(f"parameters={count:,}, state={scalars:,}")
+    lines.append([("parameters", f"{count:,}"), ("state", f"{scalars:,}")])
     return lines
 
 
 def summary(bases: Mapping[str, Basis]) -> str:
     """The bases in use, and how many tensors use each where there are several."""
-    counts: dict[Basis, int] = {}
-    for basis in bases.values():
-        counts[basis] = counts.get(basis, 0) + 1
+    counts = Counter(bases.values())
     if len(counts) == 1:
         return repr(next(iter(counts)))
     return ", ".join(f"{basis!r} for {n}" for basis, n in counts.items()) or "none"
@@ -99,10 +92,7 @@ def module_at(block: ODEBlock, s: float, side: Side) -> nn.Module:
     coefficients = {name: tensor(module, name).detach() for name in bases}
     samplings = {basis: Sampling.of(basis, [point]) for basis in set(bases.values())}
     device = next((stack.device for stack in coefficients.values()), None)
-    rows = {
-        basis: None if sampling.rows is None else sampling.rows.to(device)
-        for basis, sampling in samplings.items()
-    }
+    rows = {b: None if s.rows is None else s.rows.to(device) for b, s in samplings.items()}
     found = values_at(bases, coefficients, rows, block.expansion.constraints)
     for name, values in found.items():
         row = samplings[bases[name]].index[0]

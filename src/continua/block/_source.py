@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from continua.basis import Basis, Constant
-from continua.field import FieldRun, Sampling, StageWeights, tensor
+from continua.field import FieldRun, Sampling, tensor
 from continua.gradient import exchanged, known_shared, surroundings
 from continua.solve import Evaluate, Source, Stage, Traced
 
@@ -119,12 +119,10 @@ class BlockSource(Source):
         rows = [pack.rows(samplings[pack.basis]) for pack in self._packs]
         if self._states:
             weights = self._dynamics.state_at(self._run, samplings, stages)
-            rows += [self._values(weights, name) for name in self._states]
+            values = {name: after for name, (_, after) in weights.state.items()} | weights.counts
+            rows += [values[name] for name in self._states]
         depths = self._dynamics.depths(stages)
         return [*rows, torch.stack(list(depths))] if depths else rows
-
-    def _values(self, weights: StageWeights, name: str) -> Tensor:
-        return weights.counts[name] if name in weights.counts else weights.state[name][1]
 
     def traced(self, stages: Sequence[Stage]) -> Traced:
         dynamics, run = self._dynamics, self._run
@@ -159,12 +157,11 @@ class BlockSource(Source):
                 table.update((id(s), other) for s, other in zip(depths, rest, strict=True))
 
             def left() -> list[Tensor]:
-                return [
-                    torch.stack(
-                        [weights.replaced.get(name, {}).get(i, row) for i, row in enumerate(own)]
-                    )
-                    for name, own in state.items()
-                ][: self.state]
+                found = []
+                for name, own in list(state.items())[: self.state]:
+                    new = weights.replaced.get(name, {})
+                    found.append(torch.stack([new.get(i, row) for i, row in enumerate(own)]))
+                return found
 
             return [exchanged(f, table) for f in evaluate], left
 

@@ -106,17 +106,10 @@ def choose_bases(
     known_state: Iterable[str] = (),
     hint: str = "",
 ) -> dict[str, Basis]:
-    """The basis of each tensor by name.
+    """The basis of each tensor by name; `basis=None` chooses none for the weights.
 
-    Args:
-        basis: of the weights: one for all, or name patterns; None chooses none.
-        state_basis: of the state; None takes `basis`.
-        weights: the names of the weights to choose for.
-        state: the names of the state to choose for.
-        aliases: for a tensor with several names, its further ones.
-        known_weights: further names that a pattern of `basis` may match.
-        known_state: further names that a pattern for the state may match.
-        hint: what else a pattern that matches nothing may have been meant for.
+    Patterns may also match the known names, and `hint` says what else one that matches nothing
+    may have been meant for.
     """
 
     def every(names: Iterable[str]) -> list[str]:

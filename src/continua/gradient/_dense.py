@@ -107,15 +107,12 @@ class Event:
             return dense_solution(trajectory, every, torch.empty(0), problem)
         path = Interpolant(trajectory.ends, every, trajectory.saved)
         at = self._located(path)
-        end = torch.where(at.isnan(), path.span[1], at)
-        where = end.unsqueeze(-1)
-        z = path(where)
         none = at.isnan()  # there the end of the span, which may have a gradient
+        where = torch.where(none, path.span[1], at).unsqueeze(-1)
+        z = path(where)
         final = tuple(
             torch.where(none.reshape(none.shape + (1,) * (last.dim() - none.dim())), last, leaf)
-            for last, leaf in zip(
-                trajectory.final, (leaf.squeeze(where.dim() - 1) for leaf in z), strict=True
-            )
+            for last, leaf in zip(trajectory.final, (x.squeeze(none.dim()) for x in z), strict=True)
         )
         ended = replace(trajectory, final=final)
         dense = {"dense": lambda s: problem.state(path(s)), "event_at": at}

@@ -59,7 +59,7 @@ class Job(ABC):
 
     def gradients(self, again: Rerun) -> Sequence[Tensor | None]:
         """Those of `Dynamics.tensors`, after `backward`."""
-        return again.gradients()
+        return again.gathered
 
     @property
     @abstractmethod

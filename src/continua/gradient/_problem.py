@@ -225,8 +225,8 @@ class _Again(Rerun):
     def __init__(
         self, dynamics: CallableDynamics, args: tuple[Any, ...], x: Any, leaves: list[Tensor]
     ):
+        super().__init__(len(leaves))
         self._dynamics, self._args, self._x, self._leaves = dynamics, args, x, leaves
-        self._gathered: list[Tensor | None] = [None] * len(leaves)
 
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
         problem = self._dynamics.problem
@@ -237,13 +237,8 @@ class _Again(Rerun):
         return Reading(evaluate, wanted, self._pull, [range(len(wanted))] * len(stages))
 
     def _pull(self, gradients: Sequence[Tensor | None]) -> None:
-        for i, gradient in enumerate(gradients):
-            if gradient is not None:
-                known = self._gathered[i]
-                self._gathered[i] = gradient if known is None else known + gradient
-
-    def gradients(self) -> Sequence[Tensor | None]:
-        return self._gathered
+        for place, gradient in enumerate(gradients):
+            self.gather(place, gradient)
 
     def source(self) -> Source:
         return CallableSource(self._dynamics, self._args, self._x, self._leaves)

@@ -144,13 +144,18 @@ class Dynamics(ABC):
 class Rerun(ABC):
     """A field that a backward pass evaluates again: weights and state as they were, not updated."""
 
+    def __init__(self, count: int):
+        self.gathered: list[Tensor | None] = [None] * count  # a gradient for each tensor
+
     @abstractmethod
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
         """The field at each stage with leaves in place of its tensors, if gradients are wanted."""
 
-    @abstractmethod
-    def gradients(self) -> Sequence[Tensor | None]:
-        """What `Reading.pull` has gathered for each of `Dynamics.tensors`."""
+    def gather(self, place: int, gradient: Tensor | None) -> None:
+        """Add to the gradient of one of `Dynamics.tensors`."""
+        known = self.gathered[place]
+        if gradient is not None:
+            self.gathered[place] = gradient if known is None else known + gradient
 
     def source(self) -> Source:
         """The field for compiled steps."""
