@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 
 from ._errors import ArgumentError, FrozenError
 
-__all__ = ["Value", "from_config", "known", "value"]
+__all__ = ["Value", "from_config", "known", "value", "whole_number"]
 
 
 class Value:
@@ -106,3 +106,10 @@ def from_config(kind: type[V], config: Mapping[str, Any]) -> V:
         return choices[name](**arguments)
     except TypeError as error:
         raise ArgumentError(f"{name} cannot be made from {arguments}: {error}") from None
+
+
+def whole_number(name: str, number: Any, least: int = 1) -> int:
+    """The number, if it is a whole one that is large enough."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise ArgumentError(f"{name} is a whole number of at least {least}, not {number!r}")
+    return number

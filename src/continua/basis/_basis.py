@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from numbers import Real
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -164,24 +164,17 @@ def sample(basis: Basis, points: Sequence[Point]) -> Tensor:
 
 def check_count(name: str, value: int, least: int = 1) -> int:
     """The value, if it is a whole number that is large enough."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentError(f"{name} is a whole number, not {value!r}")
-    if value < least:
-        raise ArgumentError(f"{name} must be at least {least}, got {value}")
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ArgumentError(f"{name} is a whole number of at least {least}, got {value!r}")
     return value
 
 
-def check_positive(name: str, value: object) -> float:
+def check_positive(name: str, value: Any) -> float:
     """The value as a float, if it is a positive number."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise ArgumentError(f"{name} is a number, not {value!r}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not (math.isfinite(number) and number > 0):
-        raise ArgumentError(f"{name} is positive, not {value!r}")
-    return number
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    if not real or not 0 < value <= sys.float_info.max:
+        raise ArgumentError(f"{name} is a positive number, not {value!r}")
+    return float(value)
 
 
 def equispaced(count: int) -> tuple[float, ...]:

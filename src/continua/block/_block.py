@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 from torch import Tensor, nn
 
 from continua._errors import ModuleError
 from continua.basis import Basis, Constant, Side
-from continua.field import (
-    BasisChoice,
-    Expansion,
-    Init,
-    Twins,
-    expand,
-    put,
-)
+from continua.field import BasisChoice, Init, Twins, expand, put
 from continua.gradient import (
     Backend,
     Backprop,
@@ -318,12 +312,10 @@ class ODEBlock(nn.Module):
         for name, (_, stack) in stacks.items():
             put(self.field, self.expansion.names(name), stack)
         bases = self.expansion.bases | {name: basis for name, (basis, _) in stacks.items()}
-        self.expansion = Expansion(
+        self.expansion = replace(
+            self.expansion,
             weights={name: bases[name] for name in self.expansion.weights},
             state={name: bases[name] for name in self.expansion.state},
-            carried=self.expansion.carried,
-            aliases=self.expansion.aliases,
-            constraints=self.expansion.constraints,
         )
         self.stretch = Stretch(self.span, bases.values())
         stages = used.schedule(self.span, self.stretch.jumps)

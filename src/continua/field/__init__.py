@@ -6,6 +6,7 @@ from ._expansion import (
     BasisChoice,
     Constraint,
     Expansion,
+    Init,
     choose_bases,
     expand,
     non_negative,
@@ -14,7 +15,6 @@ from ._expansion import (
 from ._field import Field, fields_of
 from ._given import GivenWeights
 from ._hyper import Hypernetwork
-from ._initial import Init
 from ._order import HigherOrder, SelectiveSecondOrder
 from ._patterns import choose, listed, matches
 from ._run import FieldRun, updated

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 
 from continua._errors import ArgumentError, ShapeError
+from continua._values import whole_number
 
 Place = Literal["first", "last"]
 
@@ -33,9 +34,7 @@ class ZeroAugment(nn.Module):
 
     def __init__(self, dims: int, *, place: Place = "last", dim: int = 1):
         super().__init__()
-        if isinstance(dims, bool) or not isinstance(dims, int) or dims < 1:
-            raise ArgumentError(f"dims is a whole number of at least 1, not {dims!r}")
-        self.dims, self.place, self.dim = dims, checked_place(place), dim
+        self.dims, self.place, self.dim = whole_number("dims", dims), checked_place(place), dim
 
     def forward(self, x: Tensor) -> Tensor:
         given: Any = x

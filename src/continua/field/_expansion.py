@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils import parametrize
 
 from continua._errors import ArgumentError, ModuleError
-from continua.basis import Basis
+from continua.basis import Basis, Constant, least_squares, projection, sample
 
 from ._function import as_module
-from ._initial import Init, initial_stacks
 from ._patterns import choose
-from ._tensors import copied, put, tensor_names
+from ._tensors import copied, put, tensor, tensor_names
 
 BasisChoice = Basis | Mapping[str, Basis]
+Init = Literal["copy", "independent"]
 
+#: directions in which a fit to independent draws would amplify them by more than its inverse
+#: are left out: high powers of s would otherwise start with coefficients in the thousands
+AMPLIFICATION = 0.02
 
 #: makes values of a piece of state valid
 Constraint = Callable[[Tensor], Tensor]
@@ -64,12 +68,7 @@ def expand(
 ) -> tuple[nn.Module, Expansion]:
     """A copy of the module with its tensors as coefficient stacks, and the record of them.
 
-    Args:
-        module: any module, which is not changed, or a function.
-        basis: of the parameters: one for all, or name patterns, of which the first match wins.
-        state_basis: of the floating-point buffers; None takes `basis`.
-        init: `"copy"`, the module's own values at every depth, or `"independent"`, a fresh draw
-            of `reset_parameters` at each node of the basis.
+    The arguments are those of `ODEBlock`.
     """
     module = as_module(module)
     refuse_unsupported(module)
@@ -190,3 +189,55 @@ def non_negative(values: Tensor) -> Tensor:
 def unit_length(values: Tensor) -> Tensor:
     """Normalize the vectors of a power iteration, `[..., n]`, wherever they are read."""
     return nn.functional.normalize(values, dim=-1)
+
+
+def initial_stacks(
+    module: nn.Module, weights: dict[str, Basis], state: dict[str, Basis], init: Init
+) -> dict[str, Tensor]:
+    """The coefficients `[K, ...]` of every tensor to expand."""
+    if init not in get_args(Init):
+        raise ArgumentError(f"init is 'copy' or 'independent', not {init!r}")
+    names = [*weights, *state] if init == "copy" else [*state]
+    stacks = {name: constant(tensor(module, name), (weights | state)[name]) for name in names}
+    if init == "independent":
+        stacks |= independent(module, weights)
+    return stacks
+
+
+def constant(value: Tensor, basis: Basis) -> Tensor:
+    """The coefficients of the function that has this value at every depth."""
+    ones = projection(Constant(), basis)[:, 0]
+    ones = torch.where((ones - ones.round()).abs() < 1e-12, ones.round(), ones)
+    return ones.to(value).reshape(-1, *[1] * value.dim()) * value.detach()
+
+
+def independent(module: nn.Module, bases: dict[str, Basis]) -> dict[str, Tensor]:
+    """A fresh draw of `reset_parameters` at each node, as far as the basis can follow them."""
+    draws: dict[str, list[Tensor]] = {name: [] for name in bases}
+    trial = copied(module)
+    resets = [_reset(trial, path) for path in dict.fromkeys(n.rpartition(".")[0] for n in bases)]
+    for _ in range(max((basis.size for basis in bases.values()), default=0)):
+        for reset in resets:
+            reset()
+        for name in bases:
+            draws[name].append(tensor(trial, name).detach().clone())
+    stacks = {}
+    for name, basis in bases.items():
+        values = torch.stack(draws[name][: basis.size])  # [K, ...]
+        inverse = least_squares(sample(basis, basis.nodes), rcond=AMPLIFICATION)
+        stacks[name] = torch.tensordot(inverse.to(values), values, dims=1)
+    return stacks
+
+
+def _reset(module: nn.Module, path: str) -> Any:
+    owner = module.get_submodule(path)
+    reset: Any = getattr(owner, "reset_parameters", None) or getattr(
+        owner, "_reset_parameters", None
+    )
+    where = f"submodule {path!r}" if path else "the field"
+    if reset is None or parametrize.is_parametrized(owner) or "parametrizations" in path:
+        raise ModuleError(
+            f"init='independent' calls reset_parameters, which {where} "
+            f"({type(owner).__name__}) does not offer; give it one, or use init='copy'"
+        )
+    return reset

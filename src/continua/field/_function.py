@@ -45,11 +45,7 @@ class FunctionOfDepth(Field):
 
 
 def as_module(field: Any) -> nn.Module:
-    """A function as a module; a module itself, unless it takes the depth and is no `Field`.
-
-    Args:
-        field: a module, or a function of z, or of s and z.
-    """
+    """A function as a module; a module itself, unless it takes the depth and is no `Field`."""
     if isinstance(field, nn.Module):
         if not isinstance(field, Field) and _takes_depth(field.forward):
             raise ModuleError(

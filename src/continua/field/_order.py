@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 
 from continua._errors import ArgumentError, ShapeError
+from continua._values import whole_number
 
 from ._control import channels, evaluated
 from ._field import Field
@@ -44,9 +45,7 @@ class HigherOrder(Field):
 
     def __init__(self, module: nn.Module, order: int = 2, *, dim: int = 1):
         super().__init__()
-        if isinstance(order, bool) or not isinstance(order, int) or order < 1:
-            raise ArgumentError(f"order is a whole number of at least 1, not {order!r}")
-        self.module, self.order, self.dim = module, order, dim
+        self.module, self.order, self.dim = module, whole_number("order", order), dim
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         size = channels(z, self.dim)

@@ -21,14 +21,8 @@ def choose(
 ) -> dict[str, T]:
     """One value per name: the same for all, or that of the first pattern which matches.
 
-    A pattern that matches no name is refused, as it is most likely misspelt; `"*"` is not.
-
-    Args:
-        choice: a value, or a mapping from shell-style patterns to values.
-        names: the names to choose for.
-        what: what the names are, for the message: "tensor" or "block".
-        known: further names that a pattern may match.
-        hint: what else a pattern that matches nothing may have been meant for.
+    A pattern that matches no name, nor one of those known besides, is refused, as it is most
+    likely misspelt; `"*"` is not. The message calls the names `what`, and ends with the hint.
     """
     names = list(names)
     if not isinstance(choice, Mapping):

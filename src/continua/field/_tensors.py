@@ -105,12 +105,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def copied(module: M, memo: dict[int, Any] | None = None) -> M:
-    """A deep copy, or a sentence on why there is none.
-
-    Args:
-        module: what to copy.
-        memo: what to put in the place of some objects, by their ids.
-    """
+    """A deep copy, or a sentence on why there is none; `memo` as for `copy.deepcopy`."""
     refuse_sharded(module)
     try:
         return copy.deepcopy(module, memo)

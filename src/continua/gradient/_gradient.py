@@ -220,13 +220,7 @@ class _Once(torch.autograd.Function):
 
 
 def once(value: Tensor, reason: str, *sources: Tensor) -> Tensor:
-    """A derivative that has no derivative of its own, and says why if it is asked for one.
-
-    Args:
-        value: the derivative.
-        reason: what to say.
-        sources: tensors that it depends on, so that derivatives by them are refused too.
-    """
+    """A derivative that has none of its own, by its sources neither, and says why if asked."""
     if not torch.is_grad_enabled():
         return value
     start = value.detach().requires_grad_()

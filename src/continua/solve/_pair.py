@@ -7,12 +7,12 @@ from dataclasses import field, fields
 from typing import Any, Literal
 
 from continua._errors import ArgumentError
-from continua._values import value
+from continua._values import value, whole_number
 
 from ._adaptive import Adaptive
 from ._dynamics import Dynamics, Span, State
 from ._runge_kutta import RungeKutta
-from ._solver import Saves, Trajectory, checked_steps
+from ._solver import Saves, Trajectory
 from ._tableau import Tableau
 
 
@@ -74,11 +74,11 @@ class Pair(RungeKutta):
             raise ArgumentError(f"min_step is at least 0, not {self.min_step!r}")
         if self.norm not in ("batch", "sample"):
             raise ArgumentError(f"norm is 'batch' or 'sample', not {self.norm!r}")
-        checked_steps(self.max_steps, "max_steps")
+        whole_number("max_steps", self.max_steps)
         object.__setattr__(self, "rtol", float(self.rtol))
         object.__setattr__(self, "atol", float(self.atol))
         if self.steps is not None:
-            checked_steps(self.steps)
+            whole_number("steps", self.steps)
             # A fixed grid has no step control, so that it does not tell two of them apart.
             for option in fields(self):
                 if option.name != "steps":

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from continua._errors import ArgumentError
 from continua._tables import html_table, shape_of
-from continua._values import Value
+from continua._values import Value, whole_number
 
 from ._dynamics import Depths, Dynamics, Span, Stage, State
 from ._interpolant import EveryStep
@@ -148,11 +148,11 @@ class Solver(Value, ABC):
         return self.steps is None
 
     def __post_init__(self) -> None:
-        checked_steps(self.steps)
+        whole_number("steps", self.steps)
 
     def with_steps(self, steps: int) -> Self:
         """The same method on a fixed grid of so many steps."""
-        return type(self)(steps=checked_steps(steps))  # type: ignore[call-arg]
+        return type(self)(steps=whole_number("steps", steps))  # type: ignore[call-arg]
 
     def refined(self, factor: int) -> Self:
         """The solver for a basis that is finer by this factor."""
@@ -201,10 +201,3 @@ class Solver(Value, ABC):
 def at_start(z: State, save_at: Saves, later: int) -> list[State]:
     """The saved states that are the start; `later` of them lie within steps."""
     return [z] * (1 if isinstance(save_at, EveryStep) else len(save_at) - later)
-
-
-def checked_steps(steps: Any, name: str = "steps") -> int:
-    """The number of steps, if it is one."""
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ArgumentError(f"{name} is a whole number of at least 1, not {steps!r}")
-    return steps
