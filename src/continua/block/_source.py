@@ -49,7 +49,6 @@ class _Pack:
         return sampling.rows.to(self.coefficients.dtype).index_select(0, sampling.picks)
 
     def parts(self, row: Tensor) -> list[Tensor]:
-        """The weights in one row."""
         found = torch.split(row, self.sizes)
         return [part.view(shape) for part, shape in zip(found, self.shapes, strict=True)]
 

@@ -56,7 +56,6 @@ class Expansion:
         return self.weights | self.state
 
     def names(self, name: str) -> tuple[str, ...]:
-        """All names of a tensor."""
         return (name, *self.aliases.get(name, ()))
 
 

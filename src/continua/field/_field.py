@@ -42,12 +42,7 @@ class Field(nn.Module, ABC):
         return 0.0
 
     def points_on(self, width: float, error: float) -> int:
-        """How many Gauss points integrate those weights over this width of depth.
-
-        Args:
-            width: of depth.
-            error: that is allowed, relative.
-        """
+        """How many Gauss points integrate those weights over a width of depth to this error."""
         return 1
 
 

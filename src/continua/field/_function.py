@@ -16,32 +16,27 @@ from ._field import Field
 DEPTHS = ("t", "s", "time")
 
 
-class FunctionOfState(nn.Module):
-    """A function z -> dz/ds, as a module without parameters."""
-
+class _Function(nn.Module):
     def __init__(self, function: Callable[..., Any]):
         super().__init__()
         self.function = function
+
+    def extra_repr(self) -> str:
+        return getattr(self.function, "__name__", repr(self.function))
+
+
+class FunctionOfState(_Function):
+    """A function z -> dz/ds, as a module without parameters."""
 
     def forward(self, z: Any, *args: Any, **kwargs: Any) -> Any:
         return self.function(z, *args, **kwargs)
 
-    def extra_repr(self) -> str:
-        return getattr(self.function, "__name__", repr(self.function))
 
-
-class FunctionOfDepth(Field):
+class FunctionOfDepth(_Function, Field):
     """A function (s, z) -> dz/ds, as a field without parameters."""
-
-    def __init__(self, function: Callable[..., Any]):
-        super().__init__()
-        self.function = function
 
     def forward(self, s: Tensor, z: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
         return self.function(s, z, *args, **kwargs)
-
-    def extra_repr(self) -> str:
-        return getattr(self.function, "__name__", repr(self.function))
 
 
 def as_module(field: Any) -> nn.Module:

@@ -40,12 +40,8 @@ class Sampling:
     def of(cls, basis: Basis, points: Sequence[Point]) -> Sampling:
         """The basis at these points, in float64."""
         if isinstance(basis, Constant):
-            return cls(
-                None,
-                (0,) * len(points),
-                torch.zeros(len(points), dtype=torch.int64, device="cpu"),
-                True,
-            )
+            picks = torch.zeros(len(points), dtype=torch.int64, device="cpu")
+            return cls(None, (0,) * len(points), picks, True)
         phi = sample(basis, points)  # [E, K]
         if bool(((phi == 0) | (phi == 1)).all()) and bool((phi.sum(1) == 1).all()):
             picks = phi.argmax(1)
@@ -90,14 +86,9 @@ def values_at(
 ) -> dict[str, Tensor]:
     """Tensors that are functions of depth, at R depths: `[R, ...]` each.
 
-    Whoever needs weights or state at a depth gets them here.
-
-    Args:
-        bases: of the tensors, by name.
-        coefficients: of each, `[K, ...]`.
-        rows: the functions of each basis at the depths, `[R, K]`; None reads the coefficients
-            themselves.
-        constraints: for state that must stay valid wherever it is read, how to make it so.
+    Whoever needs weights or state at a depth gets them here: from the coefficients `[K, ...]` of
+    each and the rows `[R, K]` of its basis, None for the coefficients themselves. Constraints
+    make state valid that must stay so wherever it is read.
     """
     values = {}
     for name, basis in bases.items():

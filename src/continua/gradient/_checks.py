@@ -101,8 +101,9 @@ def _check_kind(x: Tensor, weight: Tensor | None) -> None:
             f"the input is on {x.device} but the block's weights are on {weight.device}; "
             f"use block.to({str(x.device)!r}) or move the input"
         )
-    both_real = weight.dtype.is_floating_point and x.dtype.is_floating_point
-    if x.dtype != weight.dtype and both_real and not autocast_on(x.device.type):
+    if x.dtype == weight.dtype or autocast_on(x.device.type):
+        return
+    if x.is_floating_point() and weight.is_floating_point():
         raise ShapeError(
             f"the input is {x.dtype} but the block's weights are {weight.dtype}; "
             f"use block.to({x.dtype}) or convert the input"

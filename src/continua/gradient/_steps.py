@@ -196,7 +196,6 @@ class RowsByStep:
         self.part, self.ready = -1, list[Sequence[Tensor]]()
 
     def of(self, n: int) -> list[Tensor]:
-        """The rows of step n."""
         part, i = divmod(n, self.size)
         if part != self.part:
             self.ready = []  # freed before the next ones are made

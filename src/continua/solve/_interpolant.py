@@ -80,9 +80,8 @@ class Interpolant:
 
     def _combined(self, leaf: Tensor, index: Tensor, weights: Tensor) -> Tensor:
         if index.dim() == 3:  # each sample from its own rows
-            index = (
-                index * leaf.shape[1] + torch.arange(len(index), device=leaf.device)[:, None, None]
-            )
+            own = torch.arange(len(index), device=leaf.device)[:, None, None]
+            index = index * leaf.shape[1] + own
             leaf = leaf.flatten(0, 1)
         rows = leaf.flatten(1) if leaf.dim() > 1 else leaf[:, None]
         rows = rows.index_select(0, index.flatten())  # whose gradient is quick

@@ -43,7 +43,6 @@ class ReversibleSolver(Solver):
         """The weights c, and for each part those of all parts, of q and of k."""
 
     def combined(self, parts: Sequence[State], q: State, k: State, h: float) -> list[State]:
-        """The parts at the end of a step."""
         return [linear(row, [*parts, q, k]) for row in self.rows(h)[1]]
 
     def step(self, evaluate: Sequence[Evaluate], parts: Sequence[State], h: float) -> list[State]:
