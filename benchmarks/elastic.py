@@ -126,8 +126,8 @@ def cost(options: argparse.Namespace, steps: int = 24) -> dict[str, float]:
     for i in range(steps + 2):
         for name, step in steppers.items():
             started = time.perf_counter()
-            step()
-            step()  # both smaller sizes once
+            for _ in range(3):  # the size between once
+                step()
             if i >= 2:  # the first ones warm up
                 times[name].append(time.perf_counter() - started)
     medians = {name: statistics.median(values) for name, values in times.items()}

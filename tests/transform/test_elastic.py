@@ -80,7 +80,7 @@ def test_a_size_is_what_compress_makes_with_statistics_of_its_own(size, data):
     # The oracle of the statistics: the compressed model itself, seen the same batches.
     torch.manual_seed(0)
     alone = ct.compress(net(norm=True), ct.PiecewiseConstant(size), steps=size)
-    for _ in range(3 if size == 2 else 6):
+    for _ in range(2 if size == 2 else 6):
         alone(x)
     for name, value in alone.named_buffers():
         torch.testing.assert_close(plain.get_buffer(name), value, rtol=1e-12, atol=1e-14)
@@ -112,13 +112,13 @@ def test_the_loss_is_that_of_the_full_size_and_of_smaller_ones(data):
     full, half, one = (cross_entropy(elastic(x, size=n), y) for n in (4, 2, 1))
     losses = [elastic.loss(x, lambda out: cross_entropy(out, y)) for _ in range(3)]
     torch.testing.assert_close(
-        torch.stack(losses), torch.stack([full + one, full + one + half, full + one])
+        torch.stack(losses), torch.stack([full + one + half, full + one, full + one])
     )
 
 
 def test_the_sizes_between_take_turns():
     elastic = ct.Elastic(net(None, ct.PiecewiseConstant(8), ct.Euler(steps=8)), [8, 4, 2, 1])
-    assert [elastic.trained(n) for n in range(4)] == [(1,), (1, 4), (1,), (1, 2)]
+    assert [elastic.trained(n) for n in range(5)] == [(1, 4), (1,), (1,), (1, 2), (1,)]
     assert ct.Elastic(net(), [4]).trained(1) == ()
 
 

@@ -100,16 +100,16 @@ class Elastic(nn.Module):
     def trained(self, step: int) -> tuple[Choice, ...]:
         """The smaller sizes that a step trains beside the full one.
 
-        They are the smallest, and in every second step one of those between, in turn. A network
+        They are the smallest, and in every third step one of those between, in turn. A network
         whose largest and smallest sizes are good has good ones between.
 
         Args:
             step: its number.
         """
         between, smallest = self.sizes[1:-1], self.sizes[1:][-1:]
-        if not between or step % 2 == 0:
+        if not between or step % 3:
             return smallest
-        return (*smallest, between[step // 2 % len(between)])
+        return (*smallest, between[step // 3 % len(between)])
 
     def at(self, size: Choice) -> nn.Module:
         """A plain model of one size: a copy, as `compress` makes it, with its own statistics.
