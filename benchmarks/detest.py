@@ -165,13 +165,13 @@ PROBLEMS = DETEST | STIFF
 @cache
 def reference(name: str) -> OdeSolution:
     """The solution as a function of t, by SciPy's DOP853 at a relative tolerance of 1e-13."""
-    problem = PROBLEMS[name]
-
-    def f(t: float, y: np.ndarray) -> np.ndarray:
-        return problem.f(t, torch.from_numpy(y)).numpy()
-
+    problem, f = PROBLEMS[name], _in_numpy(PROBLEMS[name])
     options = {"method": "DOP853", "rtol": 1e-13, "atol": 1e-15, "dense_output": True}
     return solve_ivp(f, (0.0, problem.end), np.array(problem.start), **options).sol
+
+
+def _in_numpy(problem: Problem) -> Callable[[float, np.ndarray], np.ndarray]:
+    return lambda t, y: problem.f(t, torch.from_numpy(y)).numpy()
 
 
 def error_ratios(name: str, solver: ct.Solver) -> tuple[float, float]:
@@ -197,6 +197,40 @@ def error_ratios(name: str, solver: ct.Solver) -> tuple[float, float]:
     local = relative(y[1:] - exact, largest, solver)
     true = torch.from_numpy(reference(name)(ends.numpy()).T.copy())
     return local, relative(y - true, true.abs(), solver)
+
+
+def scipy_ratio(name: str, method: str, tolerance: float) -> float | None:
+    """The largest global error of SciPy's method, divided by the tolerance; None if it stops."""
+    problem = PROBLEMS[name]
+    solver = ct.Dopri5(tolerance, tolerance)  # for the norm only
+    options = {"method": method, "rtol": tolerance, "atol": tolerance}
+    found = solve_ivp(_in_numpy(problem), (0.0, problem.end), np.array(problem.start), **options)
+    if not found.success or not np.isfinite(found.y).all():
+        return None
+    true = torch.from_numpy(reference(name)(found.t).T.copy())
+    return relative(torch.from_numpy(found.y.T.copy()) - true, true.abs(), solver)
+
+
+@cache
+def growth(name: str) -> float:
+    """How much larger an error can become later, however small the steps after it are.
+
+    The largest over ten places where it happens, all directions, and 40 later times, in the norm
+    of `error_ratios`.
+    """
+    problem, solver, small = PROBLEMS[name], ct.Dopri8(1e-11, 1e-11, max_steps=10**6), 1e-5
+    times = torch.linspace(0, problem.end, 41, dtype=torch.float64).tolist()
+    with torch.no_grad():
+        states = ct.odeint(problem.f, problem.y, (0, problem.end), solver=solver, save_at=times).z
+        largest = 0.0
+        for k in range(0, 40, 4):
+            y = states[k]
+            start = torch.cat([y[None], y + small * torch.diag(1 + y.abs())])  # [1 + n, n]
+            options = {"solver": solver, "save_at": times[k:]}
+            z = ct.odeint(problem.f, start, (times[k], problem.end), **options).z
+            change = (z[:, 1:] - z[:, :1]) / (1 + z[:, :1].abs()) / small  # [times, n, n]
+            largest = max(largest, float(torch.linalg.matrix_norm(change, 2).max()))
+    return largest
 
 
 def relative(error: Tensor, size: Tensor, solver: ct.Solver) -> float:

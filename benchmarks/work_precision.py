@@ -19,7 +19,7 @@ from scipy.integrate import solve_ivp
 from torch import Tensor
 
 import continua as ct
-from detest import PROBLEMS, error_ratios, reference
+from detest import PROBLEMS, error_ratios, growth, reference, scipy_ratio
 
 NAMES = ("B1", "D3", "E2", "van der Pol 10")
 #: by order: tolerances, and the methods of every library
@@ -139,16 +139,41 @@ def tried(call: Callable[[], object]) -> object | None:
 
 
 def ratios() -> None:
+    """Errors in units of the tolerance: a row per pair, then the problems outside 0.1 ... 10."""
+    outside = []
     print("| pair | tolerance | local: median, range | global: median, range | solved |")
     print("|---|---|---|---|---|")
     for pair in ("Bosh3", "Dopri5", "Tsit5", "Dopri8"):
         for tolerance in (1e-3, 1e-5, 1e-7, 1e-9)[: 3 if pair == "Bosh3" else 4]:
             solver = getattr(ct, pair)(tolerance, tolerance, max_steps=200_000)
-            every = [tried(lambda n=n, s=solver: error_ratios(n, s)) for n in PROBLEMS]
-            found = [each for each in every if each is not None]
-            local, globally = map(spread, zip(*found, strict=True))
+            every = {n: tried(lambda n=n, s=solver: error_ratios(n, s)) for n in PROBLEMS}
+            found = {name: each for name, each in every.items() if each is not None}
+            local, globally = map(spread, zip(*found.values(), strict=True))
             print(f"| `{pair}` | {tolerance:g} | {local} | {globally} "
                   f"| {len(found)} of {len(every)} |", flush=True)  # fmt: skip
+            outside.append((pair, tolerance, {name: each[1] for name, each in found.items()}))
+    print("\n| pair | tolerance | within | SciPy within | below 0.1 | above 10 | also / growth |")
+    print("|---|---|---|---|---|---|---|")
+    for pair, tolerance, errors in outside:
+        theirs: list[float | None] = []
+        if method := {"Bosh3": "RK23", "Dopri5": "RK45", "Dopri8": "DOP853"}.get(pair):
+            theirs = [scipy_ratio(name, method, tolerance) for name in PROBLEMS]
+        inside = sum(x is not None and within(x) for x in theirs) if theirs else "–"
+        low = told({n: x for n, x in errors.items() if x < 0.1})
+        high = told({n: x for n, x in errors.items() if x > 10})
+        still = {n: x / growth(n) for n, x in errors.items() if x / growth(n) > 10}
+        count = sum(map(within, errors.values()))
+        print(f"| `{pair}` | {tolerance:g} | {count} | {inside} | {low} | {high} "
+              f"| {told(still)} |", flush=True)  # fmt: skip
+    print("\ngrowth:", told({name: growth(name) for name in PROBLEMS}))
+
+
+def within(ratio: float) -> bool:
+    return 0.1 <= ratio <= 10
+
+
+def told(values: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.2g}" for name, value in values.items()) or "–"
 
 
 def spread(values) -> str:

@@ -3,9 +3,10 @@
     make crash ARGS="--kills 200"
 
 A short training on digits is disturbed at random moments with SIGKILL, and at every file operation
-with SIGKILL, with an I/O error, with a full disk and without memory. It is then resumed, and its
-last checkpoint and metrics are compared bit for bit with those of an undisturbed run. Every run
-is a fork of one process, since importing torch takes longer than the training.
+with SIGKILL, with an I/O error, with a full disk and without memory. It is then resumed, now and
+then under another disturbance. Its last checkpoint and metrics are compared bit for bit with those
+of an undisturbed run, and the names of all its files. Every run is a fork of one process, since
+importing torch takes longer than the training.
 """
 
 from __future__ import annotations
@@ -41,9 +42,13 @@ FAULTS: dict[str, Callable[[], BaseException]] = {
     "no memory": MemoryError,
 }
 KILL, MOMENT = "SIGKILL", "random moment"
-#: events of `sys.audit` that change a folder
-EVENTS = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.chmod", "os.truncate"}
-WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+#: events of `sys.audit` about files and folders
+EVENTS = {
+    "open", "os.listdir", "os.scandir",
+    "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.chmod", "os.truncate",
+}  # fmt: skip
+#: those that `shutil.rmtree` causes, of names inside a folder that is open
+INSIDE = {"os.scandir", "os.remove", "os.rmdir"}
 # A checkpoint after every batch, and a change of size on the way.
 COURSE = Training(
     epochs=2, epoch_steps=3, batch_size=16, refine_epochs=(1,), checkpoint_minutes=1e-9
@@ -85,20 +90,23 @@ class Trap:
 
     def at_files(self) -> None:
         sys.addaudithook(self._heard)
-        fsync = os.fsync
+        fsync, fdopen = os.fsync, os.fdopen  # of these there is no event
 
-        def counted(handle: Any) -> None:  # of this one there is no event
+        def counted(handle: Any) -> None:
             self.tick()
             fsync(handle)
 
         os.fsync = counted
+        os.fdopen = lambda *arguments: Written(fdopen(*arguments), self)
 
     def at_modules(self) -> None:
         nn.modules.module.register_module_forward_pre_hook(lambda *_: self.tick())
 
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
-        writes = event in EVENTS or (event == "open" and (arguments[2] or 0) & WRITES)
-        if writes and str(arguments[0]).startswith(self.folder):
+        if event not in EVENTS:
+            return
+        inside = event in INSIDE and not os.path.isabs(str(arguments[0]))
+        if inside or str(arguments[0]).startswith(self.folder):
             self.tick()
 
     def tick(self) -> None:
@@ -107,6 +115,29 @@ class Trap:
             if self.fault == KILL:
                 os.kill(os.getpid(), signal.SIGKILL)
             raise FAULTS[self.fault]()
+
+
+class Written:
+    """A file in which something happens in the middle of what is written."""
+
+    def __init__(self, file: Any, trap: Trap):
+        self.file, self.trap = file, trap
+
+    def __enter__(self) -> Written:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def write(self, content: bytes) -> None:
+        half = len(content) // 2
+        self.file.write(content[:half])
+        self.file.flush()
+        self.trap.tick()
+        self.file.write(content[half:])
 
 
 def forked(folder: Path, subject: Classification, counter: Trap | None, where: str) -> int:
@@ -120,7 +151,7 @@ def forked(folder: Path, subject: Classification, counter: Trap | None, where: s
             counter.at_files() if where == "file operation" else counter.at_modules()
         fit(lambda: ct.build(Net), subject, COURSE, folder, device="cpu")
         code = 0
-        if counter is not None:  # for the count, nothing was to happen
+        if counter is not None:
             (folder.parent / "count").write_text(str(counter.count))
     except (ct.ContinuaError, MemoryError, OSError):
         code = 3
@@ -147,8 +178,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     del state["position"]["seconds"]
     lines = [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
     found["metrics"] = [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
-    # An old checkpoint that could not be removed may stay; half-written files may not.
-    found["half-written files"] = sorted(p.name for p in folder.rglob(".*"))
+    found["files"] = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*"))
     return found | {"state": state, "index": Checkpoints(folder).index()}
 
 
@@ -169,7 +199,7 @@ class Campaign:
         self.places: dict[str, int] = {}
         for where in ("file operation", "module call"):
             self._unbroken(where)
-            self.places[where] = int((folder / "count").read_text())
+            self.places[where] = self.count()
         times = []
         for _ in range(3):
             start = time.perf_counter()
@@ -187,6 +217,10 @@ class Campaign:
         assert ended(forked(run, self.task, counter, where or "")) == 0
         return outcome(run)
 
+    def count(self) -> int:
+        """What the last run that ended had counted."""
+        return int((self.folder / "count").read_text())
+
     def faults(self) -> list[tuple[str, str, int]]:
         """Every file operation with every fault, and modules without memory, in random order."""
         found = [
@@ -199,6 +233,7 @@ class Campaign:
             for number in range(1, self.places["module call"] + 1, 4)
         ]
         self.random.shuffle(found)
+        self.every = tuple(found)
         return found
 
     def disturb(self, run: Path, what: tuple[str, str, int] | None) -> None:
@@ -215,7 +250,8 @@ class Campaign:
         if code in (-signal.SIGKILL, 3):
             self.done[f"{where}, {fault}"] += 1
         elif code == 0:  # an error in tidying up is nothing to stop for
-            self.done[f"{where}, {fault}, run not stopped"] += 1
+            # A run that resumes may end before this place.
+            self.done[f"{where}, {fault}, run not stopped"] += self.count() >= number
         else:
             self.wrong.append(f"{what}: exit code {code}")
 
@@ -224,8 +260,8 @@ class Campaign:
         run = self.folder / "run"
         shutil.rmtree(run, ignore_errors=True)
         self.disturb(run, what)
-        while self.random.random() < 0.2:
-            self.disturb(run, None)
+        while self.random.random() < 0.2:  # this time the run may be one that resumes
+            self.disturb(run, self.random.choice((None, self.random.choice(self.every))))
         code = ended(forked(run, self.task, None, ""))
         found = outcome(run) if code == 0 else {}
         different = [key for key in self.expected if found.get(key) != self.expected[key]]

@@ -7,6 +7,7 @@ import io
 import json
 import random
 import zipfile
+import zlib
 from typing import Any
 
 #: values that are wrong in most places
@@ -26,7 +27,17 @@ def mutated(name: str, content: bytes, rng: random.Random) -> tuple[bytes, bool]
         return gzip.compress(_plain(name[:-3], inner, rng, times), 1), True
     if name.endswith(".npz") and rng.random() < 0.5:
         return _zipped(content, rng, times), True
-    return _plain(name, content, rng, times), False
+    content = _plain(name, content, rng, times)
+    return content, name.endswith(".gz") and _whole(content)
+
+
+def _whole(content: bytes) -> bool:
+    """Whether its checksums are right: a gzip stream may follow another."""
+    try:
+        gzip.decompress(content)
+    except (OSError, EOFError, zlib.error):
+        return False
+    return True
 
 
 def _plain(name: str, content: bytes, rng: random.Random, times: int) -> bytes:
@@ -112,7 +123,7 @@ def _safetensors(content: bytes, rng: random.Random) -> bytes:
         header = _json(header, rng)
         length = len(header)
     else:
-        length = rng.choice((0, length + 1, length - 1, 2**20, 2**40, 2**63 - 1))
+        length = rng.choice((0, length + 1, max(length - 1, 0), 2**20, 2**40, 2**63 - 1))
     return length.to_bytes(8, "little") + header + rest
 
 

@@ -108,8 +108,10 @@ def from_config(kind: type[V], config: Mapping[str, Any]) -> V:
         raise ArgumentError(f"{name} cannot be made from {arguments}: {error}") from None
 
 
-def whole_number(name: str, number: Any, least: int = 1) -> int:
-    """The number, if it is a whole one that is large enough."""
+def whole_number(name: str, number: Any, least: int = 1, most: int | None = None) -> int:
+    """The number, if it is a whole one between the two bounds."""
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
         raise ArgumentError(f"{name} is a whole number of at least {least}, not {number!r}")
+    if most is not None and number > most:
+        raise ArgumentError(f"{name} is at most {most:,}, not {number:,}")
     return number

@@ -92,6 +92,8 @@ CHANGES = {
     "state that is a list": lambda s: s["optimizer"].update(state=[1]),
     "no generators": lambda s: s.update(python={}),
     "a generator of another kind": lambda s: s["python"].update(random=[3, [1], None]),
+    "a negative key": lambda s: s["python"]["numpy"][1].__setitem__(0, -1),
+    "an endless position": lambda s: s["python"]["numpy"].__setitem__(2, float("inf")),
     "about a list": lambda s: s.update(about=[]),
     "training a list": lambda s: s["about"].update(training=[]),
     "format a text": lambda s: s.update(format="1"),

@@ -12,6 +12,7 @@ import continua as ct
 from attacks.crafted import craft
 from continua.models import MODELS
 from nets import Net
+from train.subjects import Small
 
 HUGE = 10**9
 SCALE = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
@@ -61,6 +62,13 @@ def test_a_model_of_ones_own_is_bounded_too(tmp_path):
     text = (folder / "config.json").read_text().replace('"width": 4', '"width": 20000000')
     (folder / "config.json").write_text(text)
     assert "far more than model.safetensors holds" in refused(folder, factory=Net)
+
+
+def test_a_model_of_ones_own_with_many_functions(tmp_path):
+    folder = ct.save(ct.build(Small, size=4), tmp_path)
+    text = (folder / "config.json").read_text().replace('"size": 4', '"size": 4000000000', 1)
+    (folder / "config.json").write_text(text)
+    assert "at most 1,048,576, not 4,000,000,000" in refused(folder, factory=Small)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -122,6 +122,26 @@ def test_a_failed_write_leaves_the_older_model(saved, monkeypatch):
     assert_same(load(folder), model)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be opened there")
+def test_a_folder_is_synced_after_the_last_rename(saved, monkeypatch):
+    folder, model = saved
+    calls, sync, replace = [], os.fsync, os.replace
+
+    def synced(fd):
+        calls.append("folder" if os.path.samestat(os.fstat(fd), folder.stat()) else "file")
+        sync(fd)
+
+    def renamed(*arguments):
+        calls.append("rename")
+        replace(*arguments)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    ct.save(model, folder)
+    assert calls[-1] == "folder"
+    assert calls.index("file") < calls.index("rename") < calls.index("folder")
+
+
 def test_loads_in_a_fresh_process(saved):
     folder, model = saved
     code = (

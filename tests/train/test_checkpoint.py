@@ -142,6 +142,18 @@ def test_at_most_the_last_two_and_the_best(tmp_path):
     assert not list(tmp_path.rglob(".*"))
 
 
+@pytest.mark.parametrize("finished", [False, True])
+def test_an_old_checkpoint_that_could_not_be_removed_goes_when_the_run_is_opened(
+    stopped, unbroken, finished
+):
+    if finished:
+        run(stopped, COURSE)
+    (stopped / "checkpoints" / "step-00000002").mkdir()  # the last of its files is gone already
+    run(stopped, COURSE)
+    assert folders(stopped) == folders(unbroken)
+    assert_same(stopped, unbroken)
+
+
 def test_full_disk(stopped, unbroken, monkeypatch):
     before = folders(stopped)
     real = os.fsync

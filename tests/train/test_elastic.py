@@ -27,7 +27,7 @@ def test_every_size_comes_out_of_one_run(tmp_path):
     )
     assert outcome.history[-1]["functions"] == 4
     assert outcome.history[0]["train"]["evaluations"] == 1
-    assert outcome.history[-1]["train"]["evaluations"] == pytest.approx(4 + 1 + 2 / 4)  # 1 step of 4
+    assert outcome.history[-1]["train"]["evaluations"] == pytest.approx(4 + 1 + 2 / 4)
 
 
 def test_a_step_is_the_users_own_loop(tmp_path):

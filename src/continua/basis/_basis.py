@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError
-from continua._values import Value, value
+from continua._values import Value, value, whole_number
 
 Side = Literal["left", "right"]
 
@@ -148,6 +148,9 @@ class Sized(Basis):
         return cls(size)
 
 
+MOST = 2**20  # functions; breakpoints of more would fill the memory before anything is computed
+
+
 def sample(basis: Basis, points: Sequence[Point]) -> Tensor:
     """The basis at points that carry their side: `[P, K]` in float64.
 
@@ -163,10 +166,8 @@ def sample(basis: Basis, points: Sequence[Point]) -> Tensor:
 
 
 def check_count(name: str, value: int, least: int = 1) -> int:
-    """The value, if it is a whole number that is large enough."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ArgumentError(f"{name} is a whole number of at least {least}, got {value!r}")
-    return value
+    """The value, if it is a whole number that is large enough and not absurdly large."""
+    return whole_number(name, value, least, MOST)
 
 
 def check_positive(name: str, value: Any) -> float:

@@ -123,7 +123,7 @@ def _sweep(folder: Path) -> Page:
         points=points,
         latency=f"ms, {timing['statistic']} of a batch of {timing['batch']}",
         predictions=facts.get("predictions", ()),
-        figures={folder / name: text for name, text in facts["sentences"].items()},
+        figures={_figure(folder, name): text for name, text in facts["sentences"].items()},
         facts={"Environment": facts["environment"], "Settings": facts.get("settings", {})},
     )
 
@@ -163,6 +163,13 @@ def _demo(folder: Path) -> Page:
         figures={folder / name: caption for name, caption in captions.items()},
         facts={"Environment": facts["versions"], "Settings": settings},
     )
+
+
+def _figure(folder: Path, name: str) -> Path:
+    """A figure of this folder: a page shows no file from elsewhere."""
+    if Path(name).name != name or not name.endswith(".png"):
+        raise ValueError(f"{name!r} is no figure")
+    return folder / name
 
 
 def _study(folder: Path) -> Page:

@@ -45,6 +45,8 @@ STATE = "training.json"
 TENSORS = "training.safetensors"
 FILES = ("config.json", "model.safetensors", STATE, TENSORS)
 NAME = re.compile(r"step-\d+")
+#: what `restore` raises for a state that no training wrote
+DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError)
 
 
 @dataclass
@@ -184,11 +186,12 @@ class Checkpoints:
         write_json(self.folder / INDEX, index | {"best": None})
 
     def clean(self) -> None:
-        """Remove what a run that was killed while it wrote has left behind."""
+        """Remove what a run that was killed, or could not remove it, has left behind."""
         for stale in self.folder.glob(".step-*"):
             shutil.rmtree(stale, ignore_errors=True)
         for stale in self.folder.glob(f".{INDEX}-*"):
             stale.unlink(missing_ok=True)
+        self._tidy(self.index())
 
     def _found(self) -> dict[str, Any]:
         """The index as the checkpoints themselves tell it."""

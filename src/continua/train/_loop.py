@@ -15,7 +15,7 @@ from torch import nn
 from continua._errors import ArgumentError, ContinuaError, FileError
 from continua.transform import refine
 
-from ._checkpoint import Checkpoints, Position, read, restore
+from ._checkpoint import DAMAGED, Checkpoints, Position, read, restore
 from ._config import Training
 from ._elastic import elastic, plain
 from ._evaluate import evaluate
@@ -149,7 +149,7 @@ class _Fit:
             restore(self.step.optimizer.optimizer, state, tensors)
             if state["scaler"] is not None and self.accelerator.scaler is not None:
                 self.accelerator.scaler.load_state_dict(state["scaler"])
-        except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        except DAMAGED as error:
             raise FileError(
                 f"the checkpoint {last} is damaged ({error}); move it elsewhere to go on "
                 "from the one before it"
