@@ -64,9 +64,12 @@ class RungeKutta(Solver):
         fractions = self.fractions(span, save_at) if watched else []
         saved = at_start(z, save_at, sum(map(len, fractions)))
         for n in range(self.steps):
+            if not watched:
+                z = take(n, z)[0]  # the slopes are freed at once
+                continue
             before = z
             z, ks = take(n, z)
-            if watched and (fractions[n] or observe is not None):
+            if fractions[n] or observe is not None:
                 made = Step(self.tableau, ends[n], ends[n + 1], before, z, ks, fractions[n])
                 states = made.saved(dynamics, stats)
                 saved += states
