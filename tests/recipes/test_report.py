@@ -67,7 +67,7 @@ def test_sample_predictions(swept):
     rows = json.loads((swept / "sweep.json").read_text())["predictions"]
     assert len(rows) == 12
     assert list(rows[0])[:3] == ["sample", "true", "PiecewiseConstant(4)"]
-    assert "The first samples" in (swept / "report.html").read_text()
+    assert "Predictions for the first samples" in (swept / "report.html").read_text()
 
 
 def test_the_page_is_alone(swept):
@@ -141,6 +141,9 @@ def test_a_browser_shows_it(browser, tmp_path):
     page.wait_for_selector("body[data-ready]")
     assert errors == []
     assert requests == [file.as_uri()]
+    page.set_viewport_size({"width": 480, "height": 900})
+    page.wait_for_function("document.documentElement.scrollWidth <= 480")  # nothing is cut off
+    page.set_viewport_size({"width": 1100, "height": 900})
 
     def set_to(slider, value):
         page.evaluate(
