@@ -19,7 +19,7 @@ COMMANDS = {
     "new": "Write an example file with a model, data and training, for you to change.",
     "train": "Train a recipe; run the same command again to resume.",
     "evaluate": "Measure a trained, compressed or healed model on its data.",
-    "refine": "Write a model with more basis functions and steps that computes the same.",
+    "refine": "Write a model with more basis functions and steps, and the same weights over depth.",
     "compress": "Write a model with fewer basis functions or steps, without retraining.",
     "heal": "Train a compressed model to match the larger one, without labels.",
     "sweep": "Measure a trained model in many sizes; write a table, figures and report.html.",

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import time
 import webbrowser
 
@@ -116,14 +117,13 @@ def test_a_study(tmp_path):
 
 @pytest.fixture
 def browser():
-    """Chromium: that of playwright, or the one that CONTINUA_CHROMIUM names."""
+    """Chromium: the one that CONTINUA_CHROMIUM names, an installed one, or that of playwright."""
     api = pytest.importorskip("playwright.sync_api")
     with api.sync_playwright() as driver:
         flags = ["--no-sandbox", "--single-process", "--no-zygote", "--disable-gpu"]
         try:
-            found = driver.chromium.launch(
-                executable_path=os.environ.get("CONTINUA_CHROMIUM"), args=flags
-            )
+            path = os.environ.get("CONTINUA_CHROMIUM") or shutil.which("chromium")
+            found = driver.chromium.launch(executable_path=path, args=flags)
         except api.Error as error:
             pytest.skip(f"there is no browser here: {str(error).splitlines()[0]}")
         yield found

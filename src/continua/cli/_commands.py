@@ -92,7 +92,7 @@ class Evaluate(OwnRecipe, recipes.EvaluateOptions):
 
 @dataclass(frozen=True)
 class Refine(OwnRecipe, recipes.RefineOptions):
-    """Write a model with more basis functions and steps that computes the same."""
+    """Write a model with more basis functions and steps, and the same weights over depth."""
 
     def __call__(self) -> int:
         return changed(recipes.run_refine(self.opened()), self.out, self.json, self.recipe)
