@@ -183,5 +183,6 @@ def one_sentence(message: str) -> str:
     sentence = re.sub(
         r"invalid literal for int\(\) with base 10: (.*)", r"\1 is not a whole number", sentence
     )
+    sentence = re.sub(r"Missing from (.*?): (--\S+|[A-Z]+).*", r"\1 needs \2", sentence)
     sentence = sentence.replace(", 'None'", "").replace("'None', ", "")  # an option left out
     return f"{sentence}; --help lists the options"

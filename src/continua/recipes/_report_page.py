@@ -87,8 +87,7 @@ def page_of(folder: Path) -> tuple[Path, Page]:
     if (folder / "metrics.json").exists():
         return folder, _demo(folder)
     raise ct.FileError(
-        f"{folder} holds no sweep, demonstration or study to report on; for a run say "
-        f"continua sweep {folder} first"
+        f"{folder} has no sweep, demo or study to report on; run continua sweep {folder} first"
     )
 
 
