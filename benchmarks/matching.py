@@ -106,7 +106,7 @@ def main() -> None:
     torch.set_num_threads(1)
     ways = {
         "matching": Way(lambda flow, x: flow.matching_loss(x), 1024, 1e-2, options.steps, 250),
-        "likelihood": Way(lambda flow, x: -flow.log_prob(x).mean(), 256, 1e-2, None, 50),
+        "likelihood": Way(lambda flow, x: -flow.log_prob(x).mean(), 256, 1e-2, None, 100),
     }
     for seed in options.seeds:
         most = math.inf
