@@ -3,7 +3,8 @@
 An elastic run trains the sizes 4, 2 and 1 (basis functions and Euler steps) at once; a grown one
 does so too, but begins with size 1 and is refined after each third of the epochs. Beside them
 networks of each of these sizes are trained alone, for the same epochs, seeds and settings, and a
-plain network is refined as the grown one is. Every test accuracy is taken once, at the end of a
+plain network is refined as the grown one is. All follow the gradient of functions of depth, or with
+`--coefficients` that of the coefficients. Every test accuracy is taken once, at the end of a
 run. The plain networks of size 4 are also compressed to 2 and 1 without retraining: projected, with
 statistics read again from 512 training images, and fitted to them; and to a budget. The cost is
 that of a training step, measured in turn with that of the plain network of size 4.
@@ -44,6 +45,7 @@ def runs(options: argparse.Namespace, seed: int) -> Iterator[tuple[str, Run]]:
     course = [
         f"epochs={options.epochs}", f"evaluate_every={options.epochs}", "refine_epochs=()",
         f"warmup={0.2 * options.epochs}", "schedule=one-cycle", f"precision={options.precision}",
+        f"functional_gradient={not options.coefficients}",
     ]  # fmt: skip
     recipe = {"digits": digits, "cifar10": cifar10}[options.data]
     if options.data == "digits":
@@ -213,6 +215,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--precision", choices=("no", "bf16"), default="no")
     parser.add_argument(
+        "--coefficients", action="store_true", help="descend in coefficients, not in functions"
+    )
+    parser.add_argument(
         "--runs", nargs="+", choices=("elastic", "grown", "refined", "size", "smooth")
     )
     parser.add_argument("--report", action="store_true", help="only read what is there")
@@ -226,6 +231,7 @@ def main() -> None:
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     known = {"data": options.data, "epochs": options.epochs, "samples_used": options.samples}
     known |= {"held_out": options.held_out, "precision": options.precision}
+    known |= {"coefficients": options.coefficients}
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     if not options.report:
         done = {(line["run"], line["seed"]) for line in lines if known.items() <= line.items()}
