@@ -15,21 +15,21 @@ from pathlib import Path
 ABOUT = "Continuous-depth networks: weights are functions of depth."
 #: every command and what it does, as its own --help says
 COMMANDS = {
-    "demo": "Train on handwritten digits, compress, train all sizes at once, and measure.",
-    "new": "Write a file with a model, data and training of your own, to begin with.",
-    "train": "Train a recipe; the same command goes on with a run that stopped.",
-    "evaluate": "Measure the model of a run, or one made from it.",
+    "demo": "Train a digit classifier, compress it, train all sizes at once, and measure them.",
+    "new": "Write an example file with a model, data and training, for you to change.",
+    "train": "Train a recipe; run the same command again to resume.",
+    "evaluate": "Measure a trained, compressed or healed model on its data.",
     "refine": "Write a model with more basis functions and steps, and the same weights over depth.",
-    "compress": "Write a smaller model: fewer basis functions or steps, without retraining.",
-    "heal": "Train a compressed model to do what the larger one does, without labels.",
-    "sweep": "Measure a trained model in many sizes: a table, figures, and a sentence for each.",
-    "report": "Write report.html of a sweep, a demonstration or a study again, and open it.",
-    "export": "Write the model of a run by itself, to be loaded elsewhere.",
-    "reproduce": "Run the experiment behind a table or figure, and write a report.",
-    "data": "List the data there is, what it costs and where it lies; or get some.",
+    "compress": "Write a model with fewer basis functions or steps, without retraining.",
+    "heal": "Train a compressed model to match the larger one, without labels.",
+    "sweep": "Measure a trained model in many sizes; write a table, figures and report.html.",
+    "report": "Write the report.html of a sweep, a demo or a study again, and open it.",
+    "export": "Write a model as ONNX or safetensors, to use elsewhere.",
+    "reproduce": "Run the experiment behind a table or figure of a paper, and write a report.",
+    "data": "List the datasets, their sizes and folders; or download one.",
     "gradcheck": "Check every gradient method on the blocks of a saved model.",
-    "memory": "Measure the memory of a training step of a saved model, for every gradient method.",
-    "cache": "Tell where compiled steps are kept on disk and how large they are; or clear them.",
+    "memory": "Measure the memory that training a saved model takes, for every gradient method.",
+    "cache": "Show where compiled steps are stored and how large they are; or delete them.",
 }
 
 
@@ -58,7 +58,7 @@ def usage(columns: int) -> str:
         lines += textwrap.wrap(
             what, width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False
         )
-    more = "Each command has its own --help. `continua --version` tells the version."
+    more = "Each command has its own --help. `continua --version` prints the version."
     return "\n".join([*lines, "", *textwrap.wrap(more, width)])
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 HEADING = "## Your own model and data, with the command"
 OPEN = """
-import os, sys
+import os, shutil, sys
 from pathlib import Path
 try:
     from playwright.sync_api import Error, sync_playwright
@@ -31,7 +31,7 @@ except ImportError:
 flags = ["--no-sandbox", "--single-process", "--no-zygote", "--disable-gpu"]
 with sync_playwright() as driver:
     try:
-        path = os.environ.get("CONTINUA_CHROMIUM")
+        path = os.environ.get("CONTINUA_CHROMIUM") or shutil.which("chromium")
         browser = driver.chromium.launch(executable_path=path, args=flags)
     except Error as error:
         sys.exit(f"there is no browser here: {str(error).splitlines()[0]}")

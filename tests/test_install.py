@@ -1,9 +1,13 @@
 """The wheel and the source distribution, installed in a folder of their own and used there."""
 
+import email
+import email.policy
 import os
+import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
@@ -72,6 +76,29 @@ def test_what_is_built_works_elsewhere(kind, built, backend, tmp_path):
     assert used.stdout == "torch.Size([1, 2])\n"
     script = python(site / "bin" / "continua", "--version", cwd=tmp_path, path=[site])
     assert script.stdout == f"continua {continua_command.version()}\n", script.stderr
+
+
+@pytest.mark.slow
+def test_the_description_has_no_link_that_leads_nowhere(built):
+    """A package index shows the README without the repository around it."""
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        about = email.message_from_bytes(archive.read(name), policy=email.policy.default)
+    assert len(about.get_all("Project-URL")) >= 3
+    text = about.get_payload()
+    assert "# continua" in text
+    assert "compressed without data" in text
+    targets = re.findall(r"\]\(([^)]*)\)", text)
+    assert targets
+    assert [target for target in targets if not target.startswith("https://")] == []
+
+
+def test_the_readme_is_short_and_its_links_exist():
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert len(text.splitlines()) <= 110
+    for target in re.findall(r"\]\((?!https://)([^)#]*)", text):
+        assert (ROOT / target).exists(), target
 
 
 def test_every_message_names_our_distribution():

@@ -145,6 +145,7 @@ def test_loaders(tmp_path, capsys):
         ("def recipe(): return (print, {}, 3)", "not a Training"),
         ("x = 1", "has no function 'recipe'"),
         ("import nowhere_to_be_found", "cannot be imported: No module named"),
+        ("def recipe(:", "cannot be imported: invalid syntax"),
     ],
 )
 def test_a_file_that_cannot_work(source, said, tmp_path, capsys):

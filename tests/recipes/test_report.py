@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import time
 import webbrowser
 
@@ -67,7 +68,7 @@ def test_sample_predictions(swept):
     rows = json.loads((swept / "sweep.json").read_text())["predictions"]
     assert len(rows) == 12
     assert list(rows[0])[:3] == ["sample", "true", "PiecewiseConstant(4)"]
-    assert "The first samples" in (swept / "report.html").read_text()
+    assert "Predictions for the first samples" in (swept / "report.html").read_text()
 
 
 def test_the_page_is_alone(swept):
@@ -116,14 +117,13 @@ def test_a_study(tmp_path):
 
 @pytest.fixture
 def browser():
-    """Chromium: that of playwright, or the one that CONTINUA_CHROMIUM names."""
+    """Chromium: the one that CONTINUA_CHROMIUM names, an installed one, or that of playwright."""
     api = pytest.importorskip("playwright.sync_api")
     with api.sync_playwright() as driver:
         flags = ["--no-sandbox", "--single-process", "--no-zygote", "--disable-gpu"]
         try:
-            found = driver.chromium.launch(
-                executable_path=os.environ.get("CONTINUA_CHROMIUM"), args=flags
-            )
+            path = os.environ.get("CONTINUA_CHROMIUM") or shutil.which("chromium")
+            found = driver.chromium.launch(executable_path=path, args=flags)
         except api.Error as error:
             pytest.skip(f"there is no browser here: {str(error).splitlines()[0]}")
         yield found
@@ -141,6 +141,9 @@ def test_a_browser_shows_it(browser, tmp_path):
     page.wait_for_selector("body[data-ready]")
     assert errors == []
     assert requests == [file.as_uri()]
+    page.set_viewport_size({"width": 480, "height": 900})
+    page.wait_for_function("document.documentElement.scrollWidth <= 480")  # nothing is cut off
+    page.set_viewport_size({"width": 1100, "height": 900})
 
     def set_to(slider, value):
         page.evaluate(

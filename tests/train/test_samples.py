@@ -1,7 +1,9 @@
 """Data that can be indexed, trackers, and the time left."""
 
 import io
+import json
 import sys
+import warnings
 
 import pytest
 import torch
@@ -131,6 +133,19 @@ def test_a_tracker_gets_every_epoch(tmp_path):
     assert about["learning_rate"] == 0.01
     assert [step for step, _ in lines] == [5, 10]
     assert {"train/loss", "validation/accuracy", "rate"} <= lines[0][1].keys()
+
+
+def test_tensorboard_gets_every_epoch(tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    data = {"train": TensorDataset(X, Y)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the package itself
+        fit(make, data, COURSE, tmp_path, device="cpu", watch=silent, log="tensorboard")
+        written = events.EventAccumulator(str(tmp_path / "continua")).Reload()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    for part, name in (("train", "loss"), ("validation", "accuracy")):
+        told = [(event.step, event.value) for event in written.Scalars(f"{part}/{name}")]
+        assert told == [(line["step"], pytest.approx(line[part][name])) for line in lines]
 
 
 def test_a_tracker_that_is_not_there(tmp_path, monkeypatch):

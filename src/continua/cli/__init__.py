@@ -7,7 +7,9 @@ import dataclasses
 import difflib
 import io
 import re
+import shutil
 import sys
+import textwrap
 import typing
 from collections.abc import Callable, Sequence
 from types import NoneType
@@ -26,9 +28,9 @@ __all__ = ["main", "parse", "progress", "run"]
 MISTAKE, INTERRUPTED = 2, 130
 ABOUT = (
     "Continuous-depth networks: weights are functions of depth.\n\n"
-    "Each command has its own --help. `continua --version` tells the version."
+    "Each command has its own --help. `continua --version` prints the version."
 )
-EXTRA = 'the command needs more packages; install with `pip install "continua-torch[recipes]"`'
+EXTRA = 'the command needs more packages; install them with `pip install "continua-torch[recipes]"`'
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -84,17 +86,17 @@ def parse(arguments: Sequence[str]) -> Command:
     classes = commands()
     names = ", ".join(classes)
     if not arguments:
-        raise ContinuaError(f"say what to do: {names}; `continua --help` tells more")
+        raise ContinuaError(f"name a command: {names}; see `continua --help`")
     if not arguments[0].startswith("-") and arguments[0] not in classes:
         near = difflib.get_close_matches(arguments[0], list(classes), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there is: {names}"
+        hint = f"did you mean {near[0]!r}?" if near else f"the commands are {names}"
         raise ContinuaError(f"there is no command {arguments[0]!r}; {hint}")
     app = SubcommandApp()
     for name, command in classes.items():
         app.command(name=name)(without_none(command))
-    said = io.StringIO()
+    said, told = io.StringIO(), io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(told):
             made: Command = app.cli(
                 prog="continua",
                 description=ABOUT,
@@ -103,6 +105,7 @@ def parse(arguments: Sequence[str]) -> Command:
             )
     except SystemExit as exit:
         if exit.code in (None, 0):
+            print(wrapped(told.getvalue()), end="")
             raise
         raise ContinuaError(one_sentence(said.getvalue())) from None
     return made
@@ -160,6 +163,16 @@ def joined(arguments: Sequence[str], command: Any) -> list[str]:
     return rest + [word for name, found in values.items() for word in (name, *found)]
 
 
+def wrapped(text: str) -> str:
+    """The help of tyro, which breaks the lines of its tables, but not those above them."""
+    width = shutil.get_terminal_size().columns
+    lines = [
+        line if len(line) <= width else textwrap.fill(line, width, break_on_hyphens=False)
+        for line in text.splitlines()
+    ]
+    return "".join(line.rstrip() + "\n" for line in lines)
+
+
 def one_sentence(message: str) -> str:
     """What a message of tyro says between the title and the advice, without frame and colour."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", message)
@@ -170,4 +183,6 @@ def one_sentence(message: str) -> str:
     sentence = re.sub(
         r"invalid literal for int\(\) with base 10: (.*)", r"\1 is not a whole number", sentence
     )
-    return f"{sentence}; --help tells what there is"
+    sentence = re.sub(r"Missing from (.*?): (--\S+|[A-Z]+).*", r"\1 needs \2", sentence)
+    sentence = sentence.replace(", 'None'", "").replace("'None', ", "")  # an option left out
+    return f"{sentence}; --help lists the options"

@@ -43,14 +43,13 @@ class Command(Protocol):
 @dataclass(frozen=True)
 class Json:
     json: bool = False
-    """Print one JSON object on stdout, and nothing else there."""
+    """Print the result as one JSON object on stdout."""
 
 
 @dataclass(frozen=True)
 class OwnRecipe(Json):
     recipe: str | None = None
-    """Of a model that was trained from a file of your own: that file again, as in
-    my_file.py:recipe."""
+    """The recipe of your own that the model was trained with, as in my_file.py:recipe."""
 
     def opened(self) -> Self:
         """The command, once the user's file is read."""
@@ -61,7 +60,7 @@ class OwnRecipe(Json):
 
 @dataclass(frozen=True)
 class Demo(Json, recipes.DemoOptions):
-    """Train on handwritten digits, compress, train all sizes at once, and measure."""
+    """Train a digit classifier, compress it, train all sizes at once, and measure them."""
 
     def __call__(self) -> int:
         return demo(self, self.json)
@@ -69,7 +68,7 @@ class Demo(Json, recipes.DemoOptions):
 
 @dataclass(frozen=True)
 class New(Json, recipes.NewOptions):
-    """Write a file with a model, data and training of your own, to begin with."""
+    """Write an example file with a model, data and training, for you to change."""
 
     def __call__(self) -> int:
         return new(self, self.json)
@@ -77,7 +76,7 @@ class New(Json, recipes.NewOptions):
 
 @dataclass(frozen=True)
 class Train(Json, recipes.TrainOptions):
-    """Train a recipe; the same command goes on with a run that stopped."""
+    """Train a recipe; run the same command again to resume."""
 
     def __call__(self) -> int:
         return train(self, self.json)
@@ -85,7 +84,7 @@ class Train(Json, recipes.TrainOptions):
 
 @dataclass(frozen=True)
 class Evaluate(OwnRecipe, recipes.EvaluateOptions):
-    """Measure the model of a run, or one made from it."""
+    """Measure a trained, compressed or healed model on its data."""
 
     def __call__(self) -> int:
         return evaluate(self.opened(), self.json)
@@ -101,7 +100,7 @@ class Refine(OwnRecipe, recipes.RefineOptions):
 
 @dataclass(frozen=True)
 class Compress(OwnRecipe, recipes.CompressOptions):
-    """Write a smaller model: fewer basis functions or steps, without retraining."""
+    """Write a model with fewer basis functions or steps, without retraining."""
 
     def __call__(self) -> int:
         return changed(recipes.run_compress(self.opened()), self.out, self.json, self.recipe)
@@ -109,7 +108,7 @@ class Compress(OwnRecipe, recipes.CompressOptions):
 
 @dataclass(frozen=True)
 class Heal(OwnRecipe, recipes.HealOptions):
-    """Train a compressed model to do what the larger one does, without labels."""
+    """Train a compressed model to match the larger one, without labels."""
 
     def __call__(self) -> int:
         return heal(self.opened(), self.json, self.recipe)
@@ -117,7 +116,7 @@ class Heal(OwnRecipe, recipes.HealOptions):
 
 @dataclass(frozen=True)
 class Sweep(OwnRecipe, recipes.SweepOptions):
-    """Measure a trained model in many sizes: a table, figures, and a sentence for each."""
+    """Measure a trained model in many sizes; write a table, figures and report.html."""
 
     def __call__(self) -> int:
         return sweep(self.opened(), self.json)
@@ -125,16 +124,16 @@ class Sweep(OwnRecipe, recipes.SweepOptions):
 
 @dataclass(frozen=True)
 class Report:
-    """Write report.html of a sweep, a demonstration or a study again, and open it."""
+    """Write the report.html of a sweep, a demo or a study again, and open it."""
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """A run that was swept, or the folder of a sweep, a demonstration or a study."""
+    """A run with a sweep, or the folder of a sweep, a demo or a study."""
 
     open: bool = False
     """Open it in the browser."""
 
     json: bool = False
-    """Print one JSON object on stdout, and nothing else there."""
+    """Print the result as one JSON object on stdout."""
 
     def __call__(self) -> int:
         return report(self.folder, self.open, self.json)
@@ -142,7 +141,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Export(OwnRecipe, recipes.ExportOptions):
-    """Write the model of a run by itself, to be loaded elsewhere."""
+    """Write a model as ONNX or safetensors, to use elsewhere."""
 
     def __call__(self) -> int:
         return export(self.opened(), self.json)
@@ -150,7 +149,7 @@ class Export(OwnRecipe, recipes.ExportOptions):
 
 @dataclass(frozen=True)
 class Reproduce(Json, recipes.ReproduceOptions):
-    """Run the experiment behind a table or figure, and write a report."""
+    """Run the experiment behind a table or figure of a paper, and write a report."""
 
     def __call__(self) -> int:
         return reproduce(self, self.json)
@@ -158,7 +157,7 @@ class Reproduce(Json, recipes.ReproduceOptions):
 
 @dataclass(frozen=True)
 class Data(Json, recipes.DataOptions):
-    """List the data there is, what it costs and where it lies; or get some."""
+    """List the datasets, their sizes and folders; or download one."""
 
     def __call__(self) -> int:
         return data(self, self.json)
@@ -174,7 +173,7 @@ class Gradcheck(OwnRecipe, recipes.GradcheckOptions):
 
 @dataclass(frozen=True)
 class Memory(OwnRecipe, recipes.MemoryOptions):
-    """Measure the memory of a training step of a saved model, for every gradient method."""
+    """Measure the memory that training a saved model takes, for every gradient method."""
 
     def __call__(self) -> int:
         return memory(self.opened(), self.json)
@@ -182,10 +181,10 @@ class Memory(OwnRecipe, recipes.MemoryOptions):
 
 @dataclass(frozen=True)
 class Cache(Json):
-    """Tell where compiled steps are kept on disk and how large they are; or clear them."""
+    """Show where compiled steps are stored and how large they are; or delete them."""
 
     clear: bool = False
-    """Delete them all; they are compiled again when they are needed."""
+    """Delete them all; they are compiled again when needed."""
 
     def __call__(self) -> int:
         return cache(self.clear, self.json)

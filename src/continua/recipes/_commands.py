@@ -34,19 +34,19 @@ class EvaluateOptions(TrustOptions):
     """What to measure."""
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A run folder, or the folder of a model made from one."""
+    """A run folder, or the folder of a model that was made from one."""
 
     part: PartName = "test"
-    """Of the data."""
+    """The part of the data to measure on."""
 
     data: Path | None = None
-    """The folder with the data, if it is not where the run found it."""
+    """The folder with the data, if it has moved since the training."""
 
     batch_size: int = 500
-    """Samples at a time."""
+    """Samples per batch."""
 
     device: str = "auto"
-    """auto, cpu, cuda, ..."""
+    """auto, cpu, cuda, cuda:1, mps, ..."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,16 @@ class RefineOptions(TrustOptions):
     """What to refine."""
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A run folder, or the folder of a model."""
+    """A run folder, or the folder of a saved model."""
 
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Where to write the finer model."""
 
     factor: int = 2
-    """How many times more basis functions and steps."""
+    """The factor by which basis functions and steps grow."""
 
     force: bool = False
-    """Overwrite a model that is there."""
+    """Overwrite an existing model."""
 
 
 @dataclass(frozen=True)
@@ -71,46 +71,46 @@ class SweepOptions(TrustOptions):
     """What to sweep over."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """A run folder, or the folder of a model made from one."""
+    """A run folder, or the folder of a model that was made from one."""
 
     bases: tuple[str, ...] = Grid.bases
-    """Families to write the weights in."""
+    """Families of bases to try."""
 
     sizes: tuple[int, ...] = ()
     """Numbers of basis functions; by default powers of two up to the model's own."""
 
     schemes: tuple[str, ...] = Grid.schemes
-    """Solvers."""
+    """Solvers to try."""
 
     steps: tuple[int, ...] = ()
-    """Their steps; by default powers of two up to twice the model's own."""
+    """Numbers of steps; by default powers of two up to twice the model's own."""
 
     methods: tuple[Method, ...] = Grid.methods
-    """Of the change of basis."""
+    """How to change the basis."""
 
     product: bool = False
     """Measure every combination of sizes and solvers, not only those near the model's own."""
 
     part: PartName = "validation"
-    """Of the data to measure on; choose a size there, and measure it on the test part once."""
+    """The part of the data to measure on. Choose a size on it, then test that size once."""
 
     samples: int | None = None
-    """The first so many samples of it; all by default."""
+    """Measure on this many samples; all by default."""
 
     batch: int = 128
-    """Samples of the timing."""
+    """The batch size for timing."""
 
     data: Path | None = None
-    """The folder with the data, if it is not where the run found it."""
+    """The folder with the data, if it has moved since the training."""
 
     out: Path | None = None
-    """Where to write; by default the folder sweep in RUN."""
+    """The folder to write to; RUN/sweep by default."""
 
     force: bool = False
-    """Overwrite a sweep that is there."""
+    """Overwrite an existing sweep."""
 
     threads: int | None = None
-    """Processor threads; all by default."""
+    """CPU threads; all by default."""
 
 
 @dataclass(frozen=True)
@@ -118,19 +118,19 @@ class ExportOptions(TrustOptions):
     """What to export."""
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A run folder, or the folder of a model."""
+    """A run folder, or the folder of a saved model."""
 
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """A file such as model.onnx, or a folder for safetensors."""
 
     format: Literal["auto", "safetensors", "onnx"] = "auto"
-    """safetensors: a folder for continua.load; onnx: a file for any runtime; auto: as OUT ends."""
+    """safetensors: a folder for continua.load; onnx: one file; auto: onnx if OUT ends in .onnx."""
 
     shape: tuple[int, ...] = ()
-    """For onnx, the shape of one input, as in 3 32 32; by default that of the model's own data."""
+    """For onnx: the shape of one input, such as 3 32 32; by default that of the data."""
 
     force: bool = False
-    """Overwrite a model that is there."""
+    """Overwrite an existing model."""
 
 
 def run_evaluate(options: EvaluateOptions, watch: Watch = silent) -> dict[str, Any]:

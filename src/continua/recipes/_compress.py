@@ -32,38 +32,37 @@ class CompressOptions(TrustOptions):
     """What to compress, and to what."""
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A run folder, or the folder of a model."""
+    """A run folder, or the folder of a saved model."""
 
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Where to write the smaller model."""
 
     basis: str | None = None
-    """The new basis, as in 'PiecewiseConstant(4)'; by default each of the old ones halved."""
+    """The new basis, such as 'PiecewiseConstant(4)'; half of the old one by default."""
 
     state_basis: str | None = None
-    """The new basis of the batch-norm statistics; by default the same."""
+    """The new basis of the batch-norm statistics; the same as --basis by default."""
 
     solver: str | None = None
-    """The new solver, as in 'RK4(steps=4)'; by default the old one."""
+    """The new solver, such as 'RK4(steps=4)'; the old one by default."""
 
     steps: int | None = None
     """The new number of steps."""
 
     method: Method = "project"
-    """How the new coefficients are found: "project" and "interpolate" from the old ones alone,
-    "fit" so that the smaller model does on training inputs what the larger one does."""
+    """project and interpolate need no data; fit matches the outputs on training inputs."""
 
     budget: float | None = None
-    """The share of the parameters to keep; what to cut is then found on training inputs."""
+    """The share of parameters to keep, such as 0.5; training inputs decide what to cut."""
 
     samples: int = 512
-    """For a budget or a fit, the first so many training inputs; labels are not read."""
+    """For --budget and fit: use this many training inputs, without labels."""
 
     data: Path | None = None
-    """For a budget or a fit, the folder with the data, if it is not where the run found it."""
+    """For --budget and fit: the folder with the data, if it has moved since the training."""
 
     force: bool = False
-    """Overwrite a model that is there."""
+    """Overwrite an existing model."""
 
 
 def run_compress(options: CompressOptions) -> Comparison:

@@ -45,13 +45,13 @@ class DemoOptions:
     """What can be chosen.
 
     Attributes:
-        seed: of the split, of the first weights and of the training.
-        run_dir: the folder for the models, figures and numbers.
-        epochs: passes over the training images, at least one for each of the four levels.
+        seed: seed of the split, the initial weights and the training.
+        run_dir: the folder to write models, figures and numbers to.
+        epochs: passes over the training images, at least 4.
         width: channels of the first of two stages.
-        device: auto, cpu, cuda, cuda:1, mps, ...; auto takes a GPU where there is one.
-        threads: processor threads.
-        force: overwrite an earlier demonstration.
+        device: auto, cpu, cuda, cuda:1, mps, ...; auto uses a GPU if there is one.
+        threads: CPU threads.
+        force: overwrite an earlier demo.
     """
 
     seed: int = 0

@@ -24,34 +24,34 @@ class HealOptions(TrustOptions):
     """What to heal, and by whom."""
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """The folder of a model that compress made."""
+    """The folder of a compressed model."""
 
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
     """Where to write the healed model."""
 
     teacher: Path
-    """The run folder, or the folder of the model, that it was made from."""
+    """The larger model: the run folder or model that MODEL was made from."""
 
     steps: int = 200
-    """The largest number of steps."""
+    """Train for at most this many steps."""
 
     samples: int = 2048
-    """Of the training inputs, the first so many; labels are not read."""
+    """Use this many training inputs, without labels."""
 
     batch_size: int = 64
-    """Samples at a time."""
+    """Samples per batch."""
 
     data: Path | None = None
-    """The folder with the data, if it is not where the run found it."""
+    """The folder with the data, if it has moved since the training."""
 
     device: str = "auto"
-    """auto, cpu, cuda, ..."""
+    """auto, cpu, cuda, cuda:1, mps, ..."""
 
     threads: int | None = None
-    """Processor threads; all by default."""
+    """CPU threads; all by default."""
 
     force: bool = False
-    """Overwrite a model that is there."""
+    """Overwrite an existing model."""
 
 
 def run_heal(options: HealOptions, watch: Watch = silent) -> Comparison:

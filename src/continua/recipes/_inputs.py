@@ -21,16 +21,16 @@ class InputOptions(TrustOptions):
     """Which model, on which inputs."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """A run folder, or the folder of a model."""
+    """A run folder, or the folder of a saved model."""
 
     shape: tuple[int, ...] = ()
-    """The shape of one input, as in 3 32 32; needed where the model does not know its data."""
+    """The shape of one input, such as 3 32 32; by default that of the data."""
 
     batch: int = 4
     """How many inputs."""
 
     seed: int = 0
-    """Of the inputs."""
+    """Seed of the inputs."""
 
 
 def model_and_input(options: InputOptions) -> tuple[nn.Module, Tensor]:

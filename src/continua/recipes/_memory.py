@@ -15,10 +15,10 @@ class MemoryOptions(InputOptions):
     """What to measure."""
 
     evaluation: bool = False
-    """Measure in evaluation mode, with batch norm and dropout off, instead of training mode."""
+    """Measure in evaluation mode instead of training mode."""
 
     confirm: bool = False
-    """Measure each method in a process of its own too; seconds each."""
+    """Also measure each method in its own process, which takes seconds each."""
 
 
 def run_memory(options: MemoryOptions) -> MemoryReport:

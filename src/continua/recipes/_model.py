@@ -25,7 +25,7 @@ class TrustOptions:
     """Whose code a file may name."""
 
     trust: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A package whose models the file may name, besides those of continua."""
+    """A package of yours whose models may be loaded, besides those of continua."""
 
 
 def open_model(folder: Path, trust: Sequence[str] = ()) -> tuple[nn.Module, Run | None]:

@@ -89,7 +89,7 @@ class NewOptions:
     """What to write."""
 
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-    """Such as my_file.py."""
+    """The file to write, such as my_file.py."""
 
     force: bool = False
     """Overwrite the file if it exists."""

@@ -95,7 +95,7 @@ def _module(path: Path) -> Any:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except ImportError as error:
+    except (ImportError, SyntaxError) as error:
         raise ct.ArgumentError(f"{path} cannot be imported: {error}") from error
     return module
 

@@ -32,7 +32,7 @@ def nearest(name: str, known: Mapping[str, Any] | list[str], what: str) -> ct.Ar
     """An error for a name that is not known, with the one that was perhaps meant."""
     near = [one for one in known if one.rpartition("/")[2] == name]  # digits: stateful/digits
     near += difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}?" if near else f"there is: {', '.join(known)}"
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
     return ct.ArgumentError(f"there is no {what} {name!r}; {hint}")
 
 

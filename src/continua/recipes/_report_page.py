@@ -87,8 +87,7 @@ def page_of(folder: Path) -> tuple[Path, Page]:
     if (folder / "metrics.json").exists():
         return folder, _demo(folder)
     raise ct.FileError(
-        f"{folder} holds no sweep, demonstration or study to report on; for a run say "
-        f"continua sweep {folder} first"
+        f"{folder} has no sweep, demo or study to report on; run continua sweep {folder} first"
     )
 
 
@@ -207,11 +206,11 @@ def as_html(page: Page) -> str:
             body.append(f"<figure>{shown}<figcaption>{html.escape(caption)}</figcaption></figure>")
     if page.predictions:
         rows = [list(row.values()) for row in page.predictions]
-        body.append(f"<h2>The first samples</h2>{_table(list(page.predictions[0]), rows)}")
+        table = _table(list(page.predictions[0]), rows)
+        body.append(f"<h2>Predictions for the first samples</h2>{table}")
     for heading, facts in page.facts.items():
         if facts:
-            pairs = [(k, json.dumps(v) if isinstance(v, dict) else v) for k, v in facts.items()]
-            body.append(f"<h2>{html.escape(heading)}</h2>{_table(('', ''), pairs)}")
+            body.append(f"<h2>{html.escape(heading)}</h2>{_table((), _pairs(facts))}")
     # "</script>" in a name must not end the script.
     written = json.dumps(data).replace("<", "\\u003c")
     return (
@@ -229,13 +228,13 @@ def as_html(page: Page) -> str:
 
 
 CHOICE = """<div class="choice">
-<label>at most <input type="range" id="budget"><span id="budget-value"></span></label>
+<label>size, at most <input type="range" id="budget"><span id="budget-value"></span></label>
 <label>allowed loss <input type="range" id="loss"><span id="loss-value"></span></label>
 <div id="take"></div><pre><code id="take-command"></code></pre>
 </div>
 <div class="charts"><div id="chart-parameters"></div><div id="chart-milliseconds"></div></div>
-<p>Move over a point for its numbers and the command that makes it; a click copies the command. The
-ring marks the model to take.</p>"""
+<p>Hover over a point to see its numbers and the command that makes it. Click to copy the command.
+The ring marks the model that the sliders choose.</p>"""
 
 
 def _points(points: Sequence[Mapping[str, Any]]) -> str:
@@ -252,8 +251,19 @@ def _points(points: Sequence[Mapping[str, Any]]) -> str:
     return f"<details><summary>All {len(rows)} models</summary>{table}</details>"
 
 
+def _pairs(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Names and values; those of a dictionary as `training.epochs`."""
+    pairs: list[tuple[str, Any]] = []
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            pairs += [(f"{name}.{inner}", each) for inner, each in value.items()]
+        else:
+            pairs.append((name, value))
+    return pairs
+
+
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    lines = [f"<tr>{''.join(f'<th>{html.escape(cell)}</th>' for cell in head)}</tr>"]
+    lines = [f"<tr>{''.join(f'<th>{html.escape(c)}</th>' for c in head)}</tr>"] if head else []
     lines += [f"<tr>{''.join(f'<td>{html.escape(str(c))}</td>' for c in row)}</tr>" for row in rows]
     return f'<div class="wide"><table>{"".join(lines)}</table></div>'
 

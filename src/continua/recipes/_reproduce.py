@@ -22,7 +22,7 @@ class ReproduceOptions(RunOptions):
     """Which study."""
 
     study: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
-    """The name of a study, such as stateful/norms; `continua reproduce list` lists them."""
+    """A study, such as stateful/norms; `continua reproduce list` lists them all."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class DataOptions:
     name: Annotated[
         str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]", help_behavior_hint="")
     ] = None
-    """Get this one: read it from the folder, or download it; without a name, list all."""
+    """The dataset to download and check; without a name, list them all."""
 
     folder: Path | None = None
-    """Where to look; by default the folder that CONTINUA_DATA names, or the user's cache."""
+    """The folder of the data; $CONTINUA_DATA or the user's cache by default."""
 
 
 def run_reproduce(

@@ -26,23 +26,22 @@ class RunOptions:
     """How to run a recipe or a study."""
 
     scale: Scale = "laptop"
-    """smoke: seconds, to see that it works; laptop: two cores; night: two cores for at most eight
-    hours, where a recipe has it; full: the paper's own setting."""
+    """smoke: seconds; laptop: for two cores; night: up to 8 hours; full: as in the paper."""
 
     seed: int = 0
-    """Of the first weights, the order of the data and its augmentation."""
+    """Seed of the initial weights, the data order and the augmentation."""
 
     run_dir: Path | None = None
-    """Where to write, and go on with what was begun; by default runs/NAME-SCALE-SEED."""
+    """The folder to write to or to resume; runs/NAME-SCALE-SEED by default."""
 
     data: Path | None = None
-    """The folder with the data; by default it is downloaded to the user's cache."""
+    """The folder with the data; by default it is downloaded to a cache."""
 
     device: str = "auto"
-    """auto, cpu, cuda, cuda:1, mps, ...; auto takes a GPU where there is one."""
+    """auto, cpu, cuda, cuda:1, mps, ...; auto uses a GPU if there is one."""
 
     threads: int | None = None
-    """Processor threads; all by default."""
+    """CPU threads; all by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,17 +49,16 @@ class TrainOptions(RunOptions):
     """What to train."""
 
     recipe: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RECIPE")]
-    """A recipe, such as stateful/digits (`continua train list` lists them), or a function in a
-    file of your own, such as my_file.py:recipe (`continua new my_file.py` writes one)."""
+    """A name from `continua train list`, or a function in a file of yours: my_file.py:recipe."""
 
     set: tuple[str, ...] = ()
     """Settings to change, as in --set epochs=5 learning_rate=0.05 'basis=Fourier(2)'."""
 
     show: bool = False
-    """Print every setting with its value and meaning, and do nothing else."""
+    """Print every setting with its value and meaning, then stop."""
 
     log: TrackerName | None = None
-    """Send the measures of every epoch to this tracker, which has to be installed."""
+    """Also send the metrics of every epoch to this tracker."""
 
 
 @dataclass(frozen=True)

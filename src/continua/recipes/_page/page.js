@@ -100,6 +100,7 @@
     const u = new uPlot(options, data, place);
     u.over.appendChild(tip);
     u.over.addEventListener("click", () => near && navigator.clipboard?.writeText(near.command));
+    window.addEventListener("resize", () => u.setSize({ width: place.clientWidth, height: 320 }));
     charts.push(u);
   }
 
