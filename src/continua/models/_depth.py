@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,16 @@ from continua._errors import ArgumentError, ModuleError, ShapeError, SolveError
 from continua.basis import Basis, Constant
 from continua.block import ODEBlock
 from continua.field import Field, Signal, Twin, evaluated, fields_of, tensor, values_at
-from continua.gradient import CHANGED, CallableDynamics, Problem, solve
+from continua.gradient import (
+    CHANGED,
+    Backend,
+    CallableDynamics,
+    Gradient,
+    Problem,
+    Programs,
+    compiled_first,
+    solve,
+)
 from continua.solve import Solution
 
 Positive = Literal["softplus", "exp", "absolute"]
@@ -144,14 +153,29 @@ class AdaptiveDepth(nn.Module):
         deepest = float(depths.detach().max()) if len(depths) else 0.0
         f = _PerSample(block, names)
         args = (depths, x if control is None else control, *stacks)
-        problem = Problem.of(x, None, None, (0.0, 1.0), block.gradient)
-        dynamics = _Depths(f, problem, args, [], x)
-        dynamics.deepest = deepest
-        if block.solver.adaptive and block.gradient.discrete and torch.is_grad_enabled():
-            dynamics.frequency = dynamics.fastest()
-        solution = solve(dynamics, problem, (0.0, 1.0), block.solver, block.gradient, save_at, True)
+
+        def run(gradient: Gradient, programs: Programs | None) -> Solution:
+            problem = Problem.of(x, None, None, (0.0, 1.0), gradient)
+            dynamics = _Depths(f, problem, args, [], x)
+            dynamics.deepest = deepest
+            if block.solver.adaptive and gradient.discrete and torch.is_grad_enabled():
+                dynamics.frequency = dynamics.fastest()
+            rest = (block.solver, gradient, save_at, True)
+            return solve(dynamics, problem, (0.0, 1.0), *rest, programs=programs)
+
+        solution = compiled_first(block.programs, block.gradient, run)
         block.record(solution.stats)
         return solution
+
+    def compile(  # type: ignore[override]
+        self, compile: bool | Backend = True, **options: Any
+    ) -> Self:
+        """Take compiled steps from now on, in place: see `ODEBlock.compile`."""
+        if options:
+            super().compile(**options)
+        else:
+            self.block.compile(compile)
+        return self
 
     def extra_repr(self) -> str:
         """What stands in the repr."""
@@ -207,7 +231,8 @@ class _PerSample:
             twin.put(weights)
             return evaluated(twin.module, depth, z.unsqueeze(0), x.unsqueeze(0))[0]
 
-        slopes: Tensor = vmap(one, randomness="different")(each, at, z, x)
+        seen = x.view_as(x)  # an operation, which a trace follows, as it does not follow `vmap`
+        slopes: Tensor = vmap(one, randomness="different")(each, at, z, seen)
         return slopes
 
 
@@ -239,6 +264,11 @@ class _Depths(CallableDynamics):
         bases = block.expansion.weights.values()
         # Products of functions of depth: their degrees add.
         return own - 1 + max((b.points_on(share, error) for b in bases), default=1)
+
+    @property
+    def reached(self) -> object:
+        block = self._block
+        return (block.field, repr(block.expansion.bases), block.span)
 
     @property
     def _block(self) -> ODEBlock:
