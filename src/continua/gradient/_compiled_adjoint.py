@@ -30,6 +30,8 @@ from ._trace import Function, Uncompilable
 
 #: how many nodes are contracted with the basis at once
 TOGETHER = 128
+#: how many nodes of a quadrature one program takes; their number differs from step to step
+CHUNK = 4
 #: a stage, the backward state there, and its weight in an integral
 Node = tuple[Stage, State, float]
 
@@ -79,7 +81,11 @@ class CompiledAdjoint(AdjointJob):
             self.weights.add(_at_stages(step))
         else:
             nodes = self.nodes(step, dynamics, stats)
-            self.weights.add([(Stage(s, "right"), both, w) for s, both, w in nodes])
+            found = [(Stage(s, "right"), both, w) for s, both, w in nodes]
+            for first in range(0, len(found), CHUNK):
+                chunk = found[first : first + CHUNK]
+                stage, both, _ = chunk[-1]
+                self.weights.add([*chunk, *[(stage, both, 0.0)] * (CHUNK - len(chunk))])
 
 
 def _at_stages(step: Step) -> list[Node]:
@@ -171,6 +177,8 @@ class _Weights:
             *(t.detach().requires_grad_(own.requires_grad) for t, own in shared),
             *(x.detach().requires_grad_() for x in rows[:weights]), *rows[weights:],
         ]  # fmt: skip
+        if not any(t.requires_grad for t in inputs):
+            return
         key = ("slopes", len(stages))
         program = job.programs.get(key, self.source, inputs, lambda: self._slopes(len(stages)), n)
         if self._found is None:
