@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,6 @@ from continua.block import ODEBlock
 from continua.field import Field, Signal, Twin, evaluated, fields_of, tensor, values_at
 from continua.gradient import (
     CHANGED,
-    Backend,
     CallableDynamics,
     Gradient,
     Problem,
@@ -28,10 +27,12 @@ from continua.gradient import (
 )
 from continua.solve import Solution
 
+from ._with_block import WithBlock
+
 Positive = Literal["softplus", "exp", "absolute"]
 
 
-class AdaptiveDepth(nn.Module):
+class AdaptiveDepth(WithBlock):
     r"""A block in which every sample goes as deep as a network says.
 
     .. math:: y = z(S(x)), \qquad \frac{dz}{ds} = f(s, z, x;\, \theta(s)), \qquad z(s_0) = x
@@ -166,16 +167,6 @@ class AdaptiveDepth(nn.Module):
         solution = compiled_first(block.programs, block.gradient, run)
         block.record(solution.stats)
         return solution
-
-    def compile(  # type: ignore[override]
-        self, compile: bool | Backend = True, **options: Any
-    ) -> Self:
-        """Take compiled steps from now on, in place: see `ODEBlock.compile`."""
-        if options:
-            super().compile(**options)
-        else:
-            self.block.compile(compile)
-        return self
 
     def extra_repr(self) -> str:
         """What stands in the repr."""

@@ -18,11 +18,12 @@ from continua.solve import Dopri5, Solver
 
 from ._flow_fields import Carried, Divergence, Regulariser, Trace, slopes
 from ._flow_parts import check_context, check_found, mapped
+from ._with_block import WithBlock
 
 Noise = Literal["rademacher", "gaussian"]
 
 
-class ContinuousFlow(nn.Module):
+class ContinuousFlow(WithBlock):
     r"""A density, by carrying samples of a prior along a field.
 
     Depth leads from the data x = z(0) to the prior z(1):
@@ -105,16 +106,6 @@ class ContinuousFlow(nn.Module):
         arguments: dict[str, Any] = {} if gradient is None else {"gradient": gradient}
         used = solver or Dopri5(1e-5, 1e-5)
         self.block = ODEBlock(flow, basis or Constant(), used, compile=compile, **arguments)
-
-    def compile(  # type: ignore[override]
-        self, compile: bool | Backend = True, **options: Any
-    ) -> Self:
-        """Take compiled steps from now on, in place: see `ODEBlock.compile`."""
-        if options:
-            super().compile(**options)
-        else:
-            self.block.compile(compile)
-        return self
 
     # -- as a distribution ---------------------------------------------------------------------
 
