@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Self
 
 from torch import Tensor, nn
-from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
@@ -189,7 +188,7 @@ class Exchanged(TorchFunctionMode):
         other = self._others.get(id(tensor))
         if other is not None:
             return other
-        if type(tensor) in (Tensor, nn.Parameter) and not wrapped(tensor):
+        if type(tensor) in (Tensor, nn.Parameter):
             raise Uncompilable(
                 f"the field reads a tensor of shape {list(tensor.shape)} that was not found in "
                 "it: make it an attribute, an argument or a variable that the function closes over"

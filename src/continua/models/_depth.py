@@ -22,6 +22,7 @@ from continua.gradient import (
     Gradient,
     Problem,
     Programs,
+    Uncompilable,
     compiled_first,
     solve,
 )
@@ -156,6 +157,8 @@ class AdaptiveDepth(WithBlock):
         args = (depths, x if control is None else control, *stacks)
 
         def run(gradient: Gradient, programs: Programs | None) -> Solution:
+            if programs is not None and f.varies:
+                raise Uncompilable("samples at depths of their own have weights of their own")
             problem = Problem.of(x, None, None, (0.0, 1.0), gradient)
             dynamics = _Depths(f, problem, args, [], x)
             dynamics.deepest = deepest
@@ -185,7 +188,7 @@ class _PerSample:
         self.block, self._names = block, names
         self._modes = [module.training for module in block.field.modules()]
         bases = block.expansion.bases.values()
-        self._varies = isinstance(block.field, Field) or any(
+        self.varies = isinstance(block.field, Field) or any(
             not isinstance(basis, Constant) for basis in bases
         )
 
@@ -205,7 +208,7 @@ class _PerSample:
         self, twin: Twin, at: Tensor, z: Tensor, x: Any, coefficients: dict[str, Tensor]
     ) -> Tensor:
         expansion = self.block.expansion
-        if not self._varies:
+        if not self.varies:
             twin.put({name: stack[0] for name, stack in coefficients.items()})
             out: Tensor = twin.module(z)
             return out
@@ -222,8 +225,7 @@ class _PerSample:
             twin.put(weights)
             return evaluated(twin.module, depth, z.unsqueeze(0), x.unsqueeze(0))[0]
 
-        seen = x.view_as(x)  # an operation, which a trace follows, as it does not follow `vmap`
-        slopes: Tensor = vmap(one, randomness="different")(each, at, z, seen)
+        slopes: Tensor = vmap(one, randomness="different")(each, at, z, x)
         return slopes
 
 
