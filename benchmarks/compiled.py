@@ -14,17 +14,25 @@ import argparse
 import os
 import time
 
+import numpy as np
 import torch
 
 from peers._problems import problems
-from peers._sides.with_continua import block_of, filled
+from peers._sides.with_continua import side
 
 ROWS = (
     "fixed-small",
     "adaptive-tiny",
     "adaptive-medium/backprop",
+    "adaptive-medium/checkpoint",
+    "adaptive-medium/adjoint",
     "galerkin/fixed-backprop",
+    "galerkin/fixed-adjoint",
     "galerkin/adaptive-backprop",
+    "galerkin/adaptive-adjoint",
+    "cnf/exact",
+    "cnf/hutchinson",
+    "per-sample",
 )
 
 
@@ -40,34 +48,31 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{'row':28} {'eager':>9} {'compiled':>9} {'ratio':>6} {'first':>8} {'error':>8}")
+    build = side().build
     for row in options.rows:
-        problem = problems()[row]()
-        x = torch.tensor(problem.inputs["x"])
-        sides = []
+        cases = []
         for compiled in (False, True):
-            block = block_of(problem).compile(compiled)
-            sides.append((block, filled(block, problem)))
-
-        def solve(side, x=x):
-            block, parameters = side
-            y = block(x)
-            return [y.detach(), *torch.autograd.grad(y.square().mean(), parameters)]
-
-        solve(sides[0])
+            problem = problems()[row]()
+            problem.settings["compile"] = compiled
+            cases.append(build[row.split("/")[0]](problem))
+        eager, fast = cases
+        expected = eager.outcome()
         started = spent()
-        found = solve(sides[1])
+        fast.step()
         first = spent() - started
+        found = fast.outcome()
         error = max(
-            float((a - b).norm() / b.norm()) for a, b in zip(found, solve(sides[0]), strict=True)
+            float(np.linalg.norm(found.gradients[name] - g) / np.linalg.norm(g))
+            for name, g in expected.gradients.items()
         )
         best = [float("inf")] * 2
         for _ in range(options.rounds):
-            for i, side in enumerate(sides):
+            for i, case in enumerate(cases):
                 started = time.process_time()
-                solve(side)
+                case.step()
                 best[i] = min(best[i], time.process_time() - started)
-        eager, fast = (1e3 * t for t in best)
-        times = f"{eager:6.2f} ms {fast:6.2f} ms {fast / eager:6.2f} {first:6.1f} s"
+        plain, quick = (1e3 * t for t in best)
+        times = f"{plain:6.2f} ms {quick:6.2f} ms {quick / plain:6.2f} {first:6.1f} s"
         print(f"{row:28} {times} {error:8.1e}", flush=True)
 
 

@@ -52,6 +52,9 @@ class BenchOptions:
     seed: int = 0
     """Of weights and inputs."""
 
+    compile: bool = False
+    """Take compiled steps on our side."""
+
     environments: Path | None = None
     """The folder for the peers' environments; by default in the user's cache."""
 
@@ -109,7 +112,9 @@ def run_bench(options: BenchOptions, tell: Callable[[str], None]) -> Bench:
             ours = stack.enter_context(Worker("continua", threads=options.threads))
             peers = _workers(options, stack, tell)
             for row in chosen:
-                rows += compare(made[row](), ours, peers, rounds, folder, tell)
+                problem = made[row]()
+                problem.settings["compile"] = options.compile
+                rows += compare(problem, ours, peers, rounds, folder, tell)
             versions |= {
                 p.side: v for p in peers.values() if isinstance(p, Worker) and (v := p.version)
             }
@@ -120,6 +125,7 @@ def run_bench(options: BenchOptions, tell: Callable[[str], None]) -> Bench:
     asked = {
         "suite": options.suite, "rounds": rounds, "threads": options.threads,
         "seed": options.seed, "rows": list(options.rows), "peers": list(options.peers),
+        "compile": options.compile,
     }  # fmt: skip
     return Bench(machine(), versions, str(date.today()), asked, rows)
 

@@ -136,6 +136,8 @@ def case(
 ) -> Case:
     """One forward and backward of a model."""
     parameters = filled(model, problem)
+    if problem.settings.get("compile"):
+        model.compile()
 
     def step() -> object:
         return torch.autograd.grad(of(forward()), parameters)

@@ -161,6 +161,8 @@ def sample(basis: Basis, points: Sequence[Point]) -> Tensor:
                 [0., 1.]], dtype=torch.float64)
     """
     s = torch.tensor([point.depth for point in points], dtype=torch.float64, device="cpu")
+    if len(basis.breakpoints) == 2:  # smooth: both sides are the same
+        return basis(s)
     left = torch.tensor([point.side == "left" for point in points], device="cpu")
     return torch.where(left[:, None], basis(s, "left"), basis(s, "right"))
 

@@ -225,7 +225,7 @@ class ODEBlock(nn.Module):
         One step and its vector-Jacobian product are traced and compiled by inductor at the first
         solve, for any length and number of steps; a solve calls them in a loop and is one node of
         the graph. Small fields gain most. First derivatives work. What cannot be compiled (noise,
-        hooks, `Adjoint`, `Reversible`, autocast) is evaluated as without, and logged once.
+        hooks, `Reversible`, autocast) is evaluated as without, and logged once.
 
         Args:
             compile: False for plain evaluation again; `"aot_eager"` traces without compiling,

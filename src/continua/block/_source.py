@@ -53,11 +53,12 @@ class _Pack:
         return [part.view(shape) for part, shape in zip(found, self.shapes, strict=True)]
 
     def gradients(self) -> dict[str, Tensor]:
-        """Those of the coefficients, by name."""
-        if self.gradient is None:
+        """Those of the coefficients, by name; another backward pass starts from nothing."""
+        gradient, self.gradient = self.gradient, None
+        if gradient is None:
             return {}
-        parts = torch.split(self.gradient, self.sizes, 1)
-        shapes = [(len(self.gradient), *shape) for shape in self.shapes]
+        parts = torch.split(gradient, self.sizes, 1)
+        shapes = [(len(gradient), *shape) for shape in self.shapes]
         found = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
         return dict(zip(self.names, found, strict=True))
 
@@ -174,9 +175,11 @@ class BlockSource(Source):
 
     def gradients(self, shared: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
         packed = {name: g for pack in self._packs for name, g in pack.gradients().items()}
-        coefficients = self._run.coefficients
-        known: list[Tensor | None] = [
-            packed.get(name, shared.get(self._place.get(id(coefficients[name]), -1)))
-            for name in self._dynamics.expansion.weights
-        ]
-        return [*known, *(shared.get(self._place.get(id(t), -1)) for t in self._others)]
+        coefficients, remaining = self._run.coefficients, dict(shared)
+
+        def of(t: Tensor) -> Tensor | None:
+            return remaining.pop(self._place.get(id(t), -1), None)  # one may be there twice
+
+        weights = self._dynamics.expansion.weights
+        known = [packed[name] if name in packed else of(coefficients[name]) for name in weights]
+        return [*known, *map(of, self._others)]

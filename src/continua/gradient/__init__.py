@@ -11,8 +11,9 @@ from ._dependencies import dependencies, surroundings
 from ._gradient import CHANGED, Backprop, Gradient, checked_gradient
 from ._odeint import followed, odeint, solve
 from ._problem import CallableDynamics, Problem, RunningCost, cut, wanting
-from ._programs import Backend, Programs, Uncompilable, checked_backend, exchanged, known_shared
+from ._programs import Programs, checked_backend, exchanged, known_shared
 from ._reversible import Reversible
+from ._trace import Backend, Uncompilable
 
 __all__ = [
     # gradients

@@ -38,7 +38,7 @@ from ._gradient import Gradient, Job, leaf, split, vector_jacobian
 GRID = 1e-3
 
 
-class _AdjointJob(Job):
+class AdjointJob(Job):
     gradient: Adjoint
     solver: RungeKutta
     ends: list[tuple[float, float]]  # of the forward steps
@@ -47,6 +47,11 @@ class _AdjointJob(Job):
         "the adjoint equation needs a field without noise such as dropout: use Checkpoint() "
         "or Backprop(), or evaluation mode"
     )
+
+    @property
+    def backsolves(self) -> bool:
+        """Whether the state is solved for backward along with the adjoint."""
+        return self.gradient.state == "backsolve"
 
     def at_stages(self, solver: RungeKutta) -> bool:
         """Whether the stages of a step resolve whatever varies with depth.
@@ -62,7 +67,7 @@ class _AdjointJob(Job):
     def forward(self, z: State) -> Trajectory:
         self.ends, self.further = [], Stats()  # evaluations for the interpolant alone
         self.powers = max(map(len, self.solver.tableau.dense))
-        kept = self.gradient.state == "interpolate"
+        kept = not self.backsolves
         trajectory = self.solver.integrate(
             self.dynamics, z, self.span, self.save_at, self._keep if kept else None
         )
@@ -98,7 +103,7 @@ class _AdjointJob(Job):
         solver = self.gradient.solver or self.solver
         # What the quadrature may be off by: less than the solve itself.
         self.error = 0.01 * solver.rtol if isinstance(solver, Pair) and solver.adaptive else 1e-7
-        z: State = tuple(self.stored) if self.gradient.state == "backsolve" else ()
+        z: State = tuple(self.stored) if self.backsolves else ()
         a, s, where, every = final, self.span[1], self.save_at, isinstance(self.save_at, EveryStep)
         if isinstance(where, EveryStep):
             where, s = where.depths(self.trajectory.ends), self.trajectory.ends[-1]
@@ -111,15 +116,12 @@ class _AdjointJob(Job):
             low, high = sorted(self.span)
             events += [(b, None) for b in self.dynamics.breakpoints if low < b < high]
         events = sorted(events, key=lambda event: event[0], reverse=forward)
-        dynamics = _Backward(self, again, self.at_stages(solver))
+        dynamics = self.equation(again, solver)
         # The forward solve has found out which steps this problem allows.
         known = self.trajectory.stats.step_sizes[-2:] if self.gradient.solver is None else []
 
         def integral(step: Step) -> None:
-            if dynamics.at_stages:
-                _pull(step)
-            else:
-                self._quadrature(step, dynamics, again, stats)
+            self.integral(step, dynamics, again, stats)
 
         for depth, gradient in [*events, (self.span[0], None)]:
             if depth != s:
@@ -130,7 +132,7 @@ class _AdjointJob(Job):
                 elif known and isinstance(solver, Pair) and solver.first_step is None:
                     part = replace(solver, first_step=max(known))
                 trajectory = part.integrate(dynamics, (*z, *a), (s, depth), observe=integral)
-                _merge(stats, trajectory.stats)
+                merge(stats, trajectory.stats)
                 known = stats.step_sizes[-2:]
                 if trajectory.status is not Status.SUCCESS:
                     raise SolveError(
@@ -144,28 +146,40 @@ class _AdjointJob(Job):
                 a = linear([1, 1], [a, gradient])
         return a
 
-    def _quadrature(self, step: Step, dynamics: Dynamics, again: Rerun, stats: Stats) -> None:
+    def equation(self, again: Rerun, solver: RungeKutta) -> Backward:
+        """The adjoint equation of a backward pass."""
+        return Backward(self, again, self.at_stages(solver))
+
+    def integral(self, step: Step, dynamics: Backward, again: Rerun, stats: Stats) -> None:
         """Add the integral of a df/dtheta over one backward step."""
-        step.complete(dynamics, stats)
-        x, w = self._gauss(step)
-        nodes = [float(step.start) + step.h * v for v in x]
-        reading = again.read([Stage(s, "right") for s in nodes])
-        stats.evaluations += len(nodes)
+        if dynamics.at_stages:
+            _pull(step)
+            return
+        nodes = self.nodes(step, dynamics, stats)
+        reading = again.read([Stage(s, "right") for s, _, _ in nodes])
         outputs, along = [], []
         states: list[Tensor] = []
         with torch.enable_grad():
-            for i, s in enumerate(nodes):
-                both = step.at(x[i])
+            for f, (s, both, weight) in zip(reading.evaluate, nodes, strict=True):
                 z = both[: -self.leaves] or self.at(s)
                 start = tuple(v.detach() for v in z)
                 if any(map(_channels_last, start)):
                     # Group norm's derivative by its weights alone crashes torch in this layout.
                     start = leaf(start)
                     states += start
-                outputs.append(reading.evaluate[i](start))
-                weight = -step.h * w[i]
+                outputs.append(f(start))
                 along.append(tuple(v.detach() * weight for v in both[-self.leaves :]))
         reading.pull(vector_jacobian(outputs, along, tuple(states), reading.leaves)[1])
+
+    def nodes(
+        self, step: Step, dynamics: Dynamics, stats: Stats
+    ) -> list[tuple[float, State, float]]:
+        """A Gauss quadrature over one backward step: depths, backward states, and weights."""
+        step.complete(dynamics, stats)
+        x, w = self._gauss(step)
+        stats.evaluations += len(x)
+        start = float(step.start)
+        return [(start + step.h * v, step.at(v), -step.h * b) for v, b in zip(x, w, strict=True)]
 
     def _gauss(self, step: Step) -> tuple[list[float], list[float]]:
         """Points and weights of a quadrature over a step, as fractions of it.
@@ -198,10 +212,10 @@ def _channels_last(z: Tensor) -> bool:
     return z.dim() == 4 and not z.is_contiguous() and z.is_contiguous(memory_format=last)
 
 
-class _Backward(Dynamics):
+class Backward(Dynamics):
     """The adjoint equation, with the state beside it when that is solved backward too."""
 
-    def __init__(self, job: _AdjointJob, again: Rerun, at_stages: bool):
+    def __init__(self, job: AdjointJob, again: Rerun, at_stages: bool):
         self.job, self.again_at, self.at_stages = job, again.read, at_stages
         self.breakpoints, self.jumps = job.dynamics.breakpoints, job.dynamics.jumps
 
@@ -256,7 +270,8 @@ def _pull(step: Step) -> None:
         reading.pull(total)
 
 
-def _merge(stats: Stats, more: Stats) -> None:
+def merge(stats: Stats, more: Stats) -> None:
+    """Add what a part of a solve has cost."""
     stats.evaluations += more.evaluations
     stats.steps += more.steps
     stats.rejected += more.rejected
@@ -288,7 +303,7 @@ class Adjoint(Gradient):
     spectral and stacked weights.
     """
 
-    job = _AdjointJob
+    job = AdjointJob
 
     state: str = "interpolate"
     solver: RungeKutta | None = None

@@ -105,7 +105,8 @@ def compile_with_inductor(graph: fx.GraphModule) -> Callable[[list[Tensor]], Seq
         inductor.patch(settings),
         functorch.patch(bundled_autograd_cache=False),
     ):
-        compiled = compile_fx_inner(graph, examples)
+        # Also what calls the kernels is C++: the calls take much of the time of a small step.
+        compiled = compile_fx_inner(graph, examples, cpp_wrapper=True)
         clear_cache(LIMIT, SAFE)
     # The call itself, without what inductor does around it for autotuning.
     run: Callable[[list[Tensor]], Sequence[Tensor]]

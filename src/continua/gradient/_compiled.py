@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
 
-from continua._errors import ArgumentError
 from continua.solve import (
     Dynamics,
-    EveryStep,
     Rerun,
     RungeKutta,
     Saves,
@@ -28,11 +26,21 @@ from continua.solve import (
     stages_between,
 )
 
+from ._adjoint import Adjoint
 from ._checkpoint import Checkpoint, CheckpointJob
 from ._checks import autocast_on, tracing
-from ._gradient import Backprop, Gradient, committed, gradient_here, kept_rng
-from ._programs import Program, Programs, Uncompilable, contiguous
-from ._steps import CompiledSteps, RowsByStep, StepPrograms, length_tensor
+from ._compiled_adjoint import CompiledAdjoint
+from ._gradient import Backprop, Gradient, committed, gradient_here
+from ._programs import Programs, contiguous
+from ._steps import (
+    CompiledSteps,
+    RowsByStep,
+    StepPrograms,
+    WeightGradients,
+    length_tensor,
+    with_programs,
+)
+from ._trace import Program, Uncompilable
 
 T = TypeVar("T")
 
@@ -75,9 +83,13 @@ def compiled_solve(
         with dynamics:
             with_programs(dynamics, programs, solver, z, span, save_at)
             return committed(dynamics, solver.integrate(dynamics, z, span, save_at), span)
-    if not isinstance(gradient, Checkpoint):
-        raise Uncompilable(f"the backward pass of {type(gradient).__name__} is not a program yet")
-    job = CompiledJob(gradient, solver, dynamics, span, save_at, len(z))
+    job: CompiledJob | CompiledAdjoint
+    if isinstance(gradient, Checkpoint):
+        job = CompiledJob(gradient, solver, dynamics, span, save_at, len(z))
+    elif isinstance(gradient, Adjoint):
+        job = CompiledAdjoint(gradient, solver, dynamics, span, save_at, len(z))
+    else:
+        raise Uncompilable(f"the backward pass of {type(gradient).__name__} is not a program")
     job.programs = programs
     return job.run(z)
 
@@ -97,39 +109,17 @@ def _refuse(z: State) -> None:
         raise Uncompilable("autocast is on")
 
 
-def with_programs(
-    dynamics: Dynamics, programs: Programs, solver: RungeKutta, z: State, span: Span, save_at: Saves
-) -> CompiledSteps:
-    """Let dynamics take compiled steps."""
-    first = stages_between(solver.tableau, *span)[0]
-    kind = tuple((x.shape, x.dtype) for x in z)
-    if kind not in programs.checked:
-        # Mistakes of a field show in a plain evaluation, with a sentence on what is wrong.
-        try:
-            with torch.no_grad(), kept_rng(z):
-                dynamics.at([first])[0](z)
-        except ArgumentError as error:  # which may be none for Backprop
-            raise Uncompilable(str(error)) from error
-        programs.checked.add(kind)
-    inner = any(0 < abs(s - span[0]) < abs(span[1] - span[0]) for s in _depths(save_at))
-    taken = CompiledSteps(programs, solver, dynamics.source(), z, inner)
-    dynamics.steps = taken
-    return taken
-
-
-def _depths(save_at: Saves) -> Sequence[float]:
-    return [0.5] if isinstance(save_at, EveryStep) else save_at
-
-
 class CompiledJob(CheckpointJob):
     """`Checkpoint` with compiled steps: their vjp runs backward over the steps that were taken."""
 
     programs: Programs
     program: Program  # of the backward pass
+    source: Source  # of the forward pass
     keeps: bool = False  # what the backward pass needs, not the states from which it follows
 
     def forward(self, z: State) -> Trajectory:
         taken = with_programs(self.dynamics, self.programs, self.solver, z, self.span, self.save_at)
+        self.source = taken.source
         plain = self.gradient.states == "all" and not self.save_at
         if plain and self.solver.steps is not None:
             trajectory = self._on_grid(taken, z, self.solver.steps)
@@ -179,7 +169,8 @@ class CompiledJob(CheckpointJob):
         return every if last is None else every[first * self.count : last * self.count]
 
     def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
-        source = again.source()
+        # What the forward pass found out serves again, unless it updates state.
+        source = again.source() if self.source.state else self.source
         self.walk = _Backward(self, source, contiguous(final))
         if self.keeps:
             first = self.walk.kept(self.stored)
@@ -190,7 +181,7 @@ class CompiledJob(CheckpointJob):
         return first
 
     def gradients(self, again: Rerun) -> Sequence[Tensor | None]:
-        return self.walk.source.gradients(self.walk.shared)
+        return self.walk.source.gradients(self.walk.weights.shared)
 
     def _end(self, again: Rerun, n: int, z: State, stats: Stats) -> State:
         stats.evaluations += self.solver.tableau.stages
@@ -213,12 +204,8 @@ class _Backward:
         self.rows, self.leaves = RowsByStep(source, job.stages(), job.count), len(like)
         self.program, self.a = job.program, like
         self.length = 0.0, length_tensor(0.0, like[0])
-        first = self.leaves + 1 + len(source.shared)
-        places = list(enumerate(self.program.wanted))
-        self.of_shared = [(at, i - self.leaves - 1) for at, i in places if self.leaves < i < first]
-        self.of_rows = [(at, i - first) for at, i in places if i >= first]
-        self.shared: dict[int, Tensor] = {}
-        self.part, self.pieces = -1, list[list[Tensor]]()
+        self.weights = WeightGradients(source, self.program.wanted, self.leaves + 1)
+        self.part = -1
 
     def end(self, n: int, z: State) -> State:
         """Step n once more."""
@@ -249,7 +236,7 @@ class _Backward:
                 zero = tuple(map(torch.zeros_like, a))
                 along += linear([1, *of_slope], [zero, *inner])
         out = self.program.run([*z, h, *self.known.shared, *rows, *along])
-        self._gather(out)
+        self.weights.add(out)
         return contiguous(linear([1] * (1 + len(inner)), [tuple(out[: self.leaves]), *inner]))
 
     def kept(self, tensors: Sequence[Tensor]) -> State:
@@ -260,7 +247,7 @@ class _Backward:
             self._part(n)
             out = back([*tensors[n * count : (n + 1) * count], *a])
             out = [out[i] for i in self.program.wanted]
-            self._gather(out)
+            self.weights.add(out)
             a = contiguous(out[: self.leaves])
         return a
 
@@ -269,20 +256,7 @@ class _Backward:
             self.finish()
             self.part = n // self.rows.size
 
-    def _gather(self, out: Sequence[Tensor]) -> None:
-        found = [out[at] for at, _ in self.of_shared]
-        if found and self.shared:
-            torch._foreach_add_(list(self.shared.values()), found)
-        elif found:
-            own = (g.clone() for g in found)
-            self.shared = dict(zip((i for _, i in self.of_shared), own, strict=True))
-        self.pieces.append([out[at] for at, _ in self.of_rows])
-
     def finish(self) -> None:
         """Hand the gradients of weights at stages on."""
-        if self.pieces and self.of_rows:
-            stages = self.rows.among(self.part)
-            every = zip(*reversed(self.pieces), strict=True)
-            found = {i: torch.cat(g) for (_, i), g in zip(self.of_rows, every, strict=True)}
-            self.source.pull(stages, found)
-        self.pieces = []
+        if self.part >= 0:
+            self.weights.pull(self.rows.among(self.part), backward=True)

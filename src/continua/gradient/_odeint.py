@@ -28,7 +28,8 @@ from ._compiled import compiled_first, compiled_solve
 from ._dense import Event, dense_solution, depths_tensor
 from ._gradient import Backprop, Gradient, checked_gradient, once
 from ._problem import CallableDynamics, Problem, RunningCost, refuse_state
-from ._programs import Backend, Programs, programs_of
+from ._programs import Programs, programs_of
+from ._trace import Backend
 
 Ends = tuple[float | Tensor, float | Tensor]
 

@@ -31,7 +31,8 @@ from continua.solve import (
 from ._checks import autocast_on, checked_state, first_call
 from ._dependencies import dependencies, leaves_of, refuse_unknown, surroundings
 from ._gradient import Gradient, leaf
-from ._programs import Programs, Uncompilable, exchanged, known_shared
+from ._programs import Programs, exchanged, known_shared
+from ._trace import Uncompilable
 
 RunningCost = Callable[..., Tensor]
 
@@ -210,6 +211,11 @@ class CallableDynamics(Dynamics):
         known = self.tensors if self.problem.repeated else ()
         return self.problem.first_evaluations(self._name, calls, depths, self._x, known)
 
+    @property
+    def reached(self) -> object:
+        """What compiled steps depend on besides arguments."""
+        return self.f
+
     def source(self) -> Source:
         return CallableSource(self, self._args, self._x, list(self.tensors))
 
@@ -251,9 +257,9 @@ class CallableSource(Source):
         self, dynamics: CallableDynamics, args: tuple[Any, ...], x: Any, leaves: list[Tensor]
     ):
         self._f, self._problem, self._args, self._x = dynamics.f, dynamics.problem, args, x
-        self._leaves, self.code = leaves, (self._f, self._problem.given_cost)
+        self._leaves, self.code = leaves, (dynamics.reached, self._problem.given_cost)
         read = x if self._problem.cost is not None else ()
-        tensors, plain = surroundings((self._f, self._problem.given_cost, args, read, leaves))
+        tensors, plain = surroundings((self.code, args, read, leaves))
         self.signature = [*plain, self._problem.structure]
         self.shared = known_shared(tensors, leaves)
 
@@ -276,8 +282,8 @@ class CallableSource(Source):
         return None
 
     def gradients(self, shared: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
-        place = {id(t): i for i, t in enumerate(self.shared)}
-        return [shared.get(place[id(t)]) for t in self._leaves]
+        place, remaining = {id(t): i for i, t in enumerate(self.shared)}, dict(shared)
+        return [remaining.pop(place[id(t)], None) for t in self._leaves]  # one may be there twice
 
 
 def _calls(

@@ -1,4 +1,4 @@
-"""Functions of tensors as programs: traced by AOTAutograd, compiled by inductor."""
+"""The programs of a field, and what it reads."""
 
 from __future__ import annotations
 
@@ -6,43 +6,22 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from continua._errors import ArgumentError
 from continua.solve import Evaluate, Source, State
 
-from ._cache import compile_with_inductor
 from ._dependencies import same, surroundings
-
-Run = Callable[[list[Tensor]], Sequence[Tensor]]
-Function = Callable[..., Sequence[Tensor]]
-Backend = Literal["inductor", "aot_eager"]
-#: shape, precision, device of each input, and whether it gets a gradient
-Kinds = tuple[tuple[torch.Size, torch.dtype, torch.device, bool], ...]
+from ._trace import Backend, Function, Kinds, Program, Uncompilable, compiled_program
 
 logger = logging.getLogger("continua")
 
 #: how many versions of one step are kept: other attributes, modes or shapes of the field
 VERSIONS = 8
-
-
-class Uncompilable(Exception):  # noqa: N818  (no error of the user's: eager does it)
-    """Why a solve is not compiled."""
-
-
-class Program:
-    """A function of tensors, or its vector-Jacobian product."""
-
-    def __init__(self, run: Run, wanted: Sequence[int], sizes: Sizes, back: Run | None = None):
-        self.run, self.wanted = run, wanted  #: the inputs that the results are gradients of
-        self.sizes = sizes
-        #: the vector-Jacobian product from what `run` gives besides its results
-        self.back = back
 
 
 class Programs:
@@ -95,7 +74,7 @@ class Programs:
             try:
                 before = _refused(source)
                 dynamic = [v.kinds for v in others]
-                found = _compiled(make(), inputs, outputs, self.backend, dynamic, keep)
+                found = compiled_program(make(), inputs, outputs, self.backend, dynamic, keep)
                 if not same(_attributes(source), before):
                     raise Uncompilable("the field changes its own attributes")
             except Uncompilable as why:
@@ -175,33 +154,6 @@ class _Version:
         return True
 
 
-class Sizes:
-    """Which sizes of a program's inputs are symbols, and what it assumes of them."""
-
-    def __init__(self, inputs: Sequence[Tensor], others: Sequence[Kinds]):
-        from torch._dynamo.source import ConstantSource
-        from torch._subclasses import FakeTensorMode
-        from torch.fx.experimental import symbolic_shapes as symbolic
-
-        self._shapes = symbolic.ShapeEnv()
-        mode, dynamic = FakeTensorMode(shape_env=self._shapes), symbolic.DimDynamic
-        self.fakes: list[Any] = []
-        self.symbols = False
-        for i, t in enumerate(inputs):
-            differs = [any(o[i][0][d] != n for o in others) for d, n in enumerate(t.shape)]
-            self.symbols |= any(differs)
-            kinds = [dynamic.DYNAMIC if d else dynamic.STATIC for d in differs]
-            context: Any = symbolic.StatelessSymbolicContext(dynamic_sizes=kinds)
-            name = ConstantSource(f"input{i}")
-            fake = mode.from_tensor(t.detach(), symbolic_context=context, source=name)
-            self.fakes.append(fake.requires_grad_(t.requires_grad))
-
-    def take(self, inputs: Sequence[Tensor]) -> bool:
-        """Whether the program is right for inputs of other sizes."""
-        plain = [t.detach() for t in inputs]
-        return self.symbols and bool(self._shapes.evaluate_guards_for_args(self.fakes, plain))
-
-
 def _refused(source: Source) -> list[object]:
     """What the field reaches, if it can be traced."""
     for thing in source.signature:
@@ -215,77 +167,6 @@ def _refused(source: Source) -> list[object]:
 def _attributes(source: Source) -> list[object]:
     """What the field reaches besides tensors, which may come and go in their slots."""
     return [thing for thing in surroundings(source.code)[1] if thing is not None]
-
-
-def _compiled(
-    function: Function,
-    inputs: Sequence[Tensor],
-    outputs: int | None,
-    backend: Backend,
-    others: Sequence[Kinds],
-    keep: bool,
-) -> Program:
-    from torch._functorch.partitioners import default_partition
-
-    sizes = Sizes(inputs, others)
-    if keep and sizes.symbols:
-        raise Uncompilable("sizes change")  # symbols would have to be kept too
-    graph, wanted = _traced(function, sizes.fakes, outputs, keep)
-    for node in graph.graph.nodes:
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            raise Uncompilable("the field draws random numbers")
-    try:
-        if not keep:
-            return Program(_run(graph, backend), wanted, sizes)
-        first, second = default_partition(graph, sizes.fakes, num_fwd_outputs=outputs)  # type: ignore[arg-type]
-        return Program(_run(first, backend), wanted, sizes, _run(second, backend))
-    except Exception as error:
-        raise Uncompilable(_because(error)) from error
-
-
-def _run(graph: fx.GraphModule, backend: Backend) -> Run:
-    if backend == "aot_eager":
-        return lambda given: graph(*given)
-    return compile_with_inductor(graph)
-
-
-def _traced(
-    function: Function, inputs: Sequence[Tensor], outputs: int | None, keep: bool
-) -> tuple[fx.GraphModule, list[int]]:
-    """The operations of a function, of its vector-Jacobian product, or of both."""
-    from torch._functorch.aot_autograd import aot_export_joint_simple
-    from torch._inductor.decomposition import select_decomp_table
-
-    joint = outputs is not None
-    given = tuple(t if joint else t.detach() for t in inputs)
-    table = select_decomp_table()
-    try:
-        with torch.enable_grad():
-            graph = aot_export_joint_simple(
-                function, given, trace_joint=joint, decompositions=table
-            )
-    except Uncompilable:
-        raise
-    except Exception as error:
-        raise Uncompilable(_because(error)) from error
-    assert isinstance(graph, fx.GraphModule)
-    graph.graph.set_codegen(fx.graph.CodeGen())
-    end = graph.graph.output_node()
-    found = list(end.args[0])[outputs or 0 :]  # type: ignore[arg-type]
-    wanted = [i for i, node in enumerate(found) if node is not None]
-    if not keep:
-        end.args = ([found[i] for i in wanted],)
-    graph.graph.eliminate_dead_code()
-    graph.recompile()
-    return graph, wanted
-
-
-def _because(error: Exception) -> str:
-    """The first line of what torch says."""
-    if "InvalidCxxCompiler" in f"{type(error).__name__} {error}":
-        return "no C++ compiler was found: install one such as g++, or name it in CXX"
-    text = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 class Exchanged(TorchFunctionMode):

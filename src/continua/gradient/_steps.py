@@ -7,23 +7,30 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from continua._errors import ArgumentError
 from continua.solve import (
     PART,
+    Dynamics,
     Evaluate,
+    EveryStep,
     Pair,
     RungeKutta,
+    Saves,
     Scaled,
     Source,
+    Span,
     Stage,
     State,
     Steps,
     Take,
     error_norm,
+    stages_between,
     step,
 )
 
-from ._gradient import split
-from ._programs import Function, Program, Programs, Uncompilable, contiguous
+from ._gradient import kept_rng, split
+from ._programs import Programs, contiguous
+from ._trace import Function, Program, Uncompilable
 
 #: how many numbers the weights of all stages may be, to be worked out together
 TOGETHER = 1 << 24
@@ -209,6 +216,72 @@ class RowsByStep:
         if width >= len(self.stages):
             return self.stages
         return self.stages[part * width : (part + 1) * width]
+
+
+class WeightGradients:
+    """The gradients of what a field reads besides its state, gathered over steps.
+
+    Args:
+        source: of the field.
+        wanted: the inputs of a program that its results are gradients of.
+        before: how many inputs come before the shared ones.
+    """
+
+    def __init__(self, source: Source, wanted: Sequence[int], before: int):
+        self._source, first = source, before + len(source.shared)
+        places = list(enumerate(wanted))
+        self._of_shared = [(at, i - before) for at, i in places if before <= i < first]
+        self._of_rows = [(at, i - first) for at, i in places if i >= first]
+        self._rows: list[list[Tensor]] = []
+        self.shared: dict[int, Tensor] = {}  #: the sums for what is shared, by place
+
+    def add(self, out: Sequence[Tensor]) -> None:
+        """Add what the program gave for one step."""
+        found = [out[at] for at, _ in self._of_shared]
+        if found and self.shared:
+            torch._foreach_add_(list(self.shared.values()), found)
+        elif found:
+            own = (g.clone() for g in found)
+            self.shared = dict(zip((i for _, i in self._of_shared), own, strict=True))
+        self._rows.append([out[at] for at, _ in self._of_rows])
+
+    def pull(self, stages: Sequence[Stage], backward: bool = False) -> None:
+        """Hand the gradients of rows on; `stages` are those of the steps since the last time."""
+        if self._rows and self._of_rows:
+            every = zip(*(reversed(self._rows) if backward else self._rows), strict=True)
+            found = {i: torch.cat(g) for (_, i), g in zip(self._of_rows, every, strict=True)}
+            self._source.pull(stages, found)
+        self._rows = []
+
+
+def with_programs(
+    dynamics: Dynamics,
+    programs: Programs,
+    solver: RungeKutta,
+    z: State,
+    span: Span,
+    save_at: Saves,
+    dense: bool = False,
+) -> CompiledSteps:
+    """Let dynamics take compiled steps, which give the slopes at their stages if asked to."""
+    first = stages_between(solver.tableau, *span)[0]
+    kind = tuple((x.shape, x.dtype) for x in z)
+    if kind not in programs.checked:
+        # Mistakes of a field show in a plain evaluation, with a sentence on what is wrong.
+        try:
+            with torch.no_grad(), kept_rng(z):
+                dynamics.at([first])[0](z)
+        except ArgumentError as error:  # which may be none for Backprop
+            raise Uncompilable(str(error)) from error
+        programs.checked.add(kind)
+    inner = dense or any(0 < abs(s - span[0]) < abs(span[1] - span[0]) for s in _depths(save_at))
+    taken = CompiledSteps(programs, solver, dynamics.source(), z, inner)
+    dynamics.steps = taken
+    return taken
+
+
+def _depths(save_at: Saves) -> Sequence[float]:
+    return [0.5] if isinstance(save_at, EveryStep) else save_at
 
 
 def length_tensor(h: float, like: Tensor) -> Tensor:

@@ -16,13 +16,24 @@ from continua._errors import ArgumentError, ModuleError, ShapeError, SolveError
 from continua.basis import Basis, Constant
 from continua.block import ODEBlock
 from continua.field import Field, Signal, Twin, evaluated, fields_of, tensor, values_at
-from continua.gradient import CHANGED, CallableDynamics, Problem, solve
+from continua.gradient import (
+    CHANGED,
+    CallableDynamics,
+    Gradient,
+    Problem,
+    Programs,
+    Uncompilable,
+    compiled_first,
+    solve,
+)
 from continua.solve import Solution
+
+from ._with_block import WithBlock
 
 Positive = Literal["softplus", "exp", "absolute"]
 
 
-class AdaptiveDepth(nn.Module):
+class AdaptiveDepth(WithBlock):
     r"""A block in which every sample goes as deep as a network says.
 
     .. math:: y = z(S(x)), \qquad \frac{dz}{ds} = f(s, z, x;\, \theta(s)), \qquad z(s_0) = x
@@ -144,12 +155,19 @@ class AdaptiveDepth(nn.Module):
         deepest = float(depths.detach().max()) if len(depths) else 0.0
         f = _PerSample(block, names)
         args = (depths, x if control is None else control, *stacks)
-        problem = Problem.of(x, None, None, (0.0, 1.0), block.gradient)
-        dynamics = _Depths(f, problem, args, [], x)
-        dynamics.deepest = deepest
-        if block.solver.adaptive and block.gradient.discrete and torch.is_grad_enabled():
-            dynamics.frequency = dynamics.fastest()
-        solution = solve(dynamics, problem, (0.0, 1.0), block.solver, block.gradient, save_at, True)
+
+        def run(gradient: Gradient, programs: Programs | None) -> Solution:
+            if programs is not None and f.varies:
+                raise Uncompilable("samples at depths of their own have weights of their own")
+            problem = Problem.of(x, None, None, (0.0, 1.0), gradient)
+            dynamics = _Depths(f, problem, args, [], x)
+            dynamics.deepest = deepest
+            if block.solver.adaptive and gradient.discrete and torch.is_grad_enabled():
+                dynamics.frequency = dynamics.fastest()
+            rest = (block.solver, gradient, save_at, True)
+            return solve(dynamics, problem, (0.0, 1.0), *rest, programs=programs)
+
+        solution = compiled_first(block.programs, block.gradient, run)
         block.record(solution.stats)
         return solution
 
@@ -170,7 +188,7 @@ class _PerSample:
         self.block, self._names = block, names
         self._modes = [module.training for module in block.field.modules()]
         bases = block.expansion.bases.values()
-        self._varies = isinstance(block.field, Field) or any(
+        self.varies = isinstance(block.field, Field) or any(
             not isinstance(basis, Constant) for basis in bases
         )
 
@@ -190,7 +208,7 @@ class _PerSample:
         self, twin: Twin, at: Tensor, z: Tensor, x: Any, coefficients: dict[str, Tensor]
     ) -> Tensor:
         expansion = self.block.expansion
-        if not self._varies:
+        if not self.varies:
             twin.put({name: stack[0] for name, stack in coefficients.items()})
             out: Tensor = twin.module(z)
             return out
@@ -239,6 +257,11 @@ class _Depths(CallableDynamics):
         bases = block.expansion.weights.values()
         # Products of functions of depth: their degrees add.
         return own - 1 + max((b.points_on(share, error) for b in bases), default=1)
+
+    @property
+    def reached(self) -> object:
+        block = self._block
+        return (block.field, repr(block.expansion.bases), block.span)
 
     @property
     def _block(self) -> ODEBlock:

@@ -13,16 +13,17 @@ from continua._errors import ArgumentError, ShapeError
 from continua.basis import Constant
 from continua.block import ODEBlock
 from continua.field import BasisChoice, Field
-from continua.gradient import Gradient
+from continua.gradient import Backend, Gradient
 from continua.solve import Dopri5, Solver
 
 from ._flow_fields import Carried, Divergence, Regulariser, Trace, slopes
 from ._flow_parts import check_context, check_found, mapped
+from ._with_block import WithBlock
 
 Noise = Literal["rademacher", "gaussian"]
 
 
-class ContinuousFlow(nn.Module):
+class ContinuousFlow(WithBlock):
     r"""A density, by carrying samples of a prior along a field.
 
     Depth leads from the data x = z(0) to the prior z(1):
@@ -49,6 +50,7 @@ class ContinuousFlow(nn.Module):
         context: `"none"`, `"given"` for a tensor with every call (classes as one-hot vectors, or
             any vector), or `"sample"`: the field sees the prior's sample z(1) as its x; a context
             is then for a prior that is a function.
+        compile: True takes compiled steps; see `ODEBlock.compile`.
 
     With `context="sample"` the field depends on the sample itself, so the trace alone is not the
     log-determinant: the total derivative dz/dz(1) is carried along. Sampling is one solve;
@@ -79,6 +81,7 @@ class ContinuousFlow(nn.Module):
         solver: Solver | None = None,
         gradient: Gradient | None = None,
         context: Literal["none", "given", "sample"] = "none",
+        compile: bool | Backend = False,
     ):
         super().__init__()
         for name, value, kinds in (("trace", trace, Trace), ("noise", noise, Noise)):
@@ -101,7 +104,8 @@ class ContinuousFlow(nn.Module):
         self.prior, self.trace, self.noise, self.context = prior, trace, noise, context
         flow: Field = Carried(field) if context == "sample" else Divergence(field, trace)
         arguments: dict[str, Any] = {} if gradient is None else {"gradient": gradient}
-        self.block = ODEBlock(flow, basis or Constant(), solver or Dopri5(1e-5, 1e-5), **arguments)
+        used = solver or Dopri5(1e-5, 1e-5)
+        self.block = ODEBlock(flow, basis or Constant(), used, compile=compile, **arguments)
 
     # -- as a distribution ---------------------------------------------------------------------
 
