@@ -102,3 +102,27 @@ def test_bad_arguments(given, match):
     arguments = {"teacher": model, "batches": inputs, "steps": 2, **given}
     with pytest.raises(ct.ArgumentError, match=match):
         ct.heal(small, **arguments)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_the_teacher_runs_once_for_each_batch_of_a_list(listed):
+    """A loader may give other inputs every time."""
+    small, model, inputs = pair()
+    calls = []
+    model[0].field.register_forward_pre_hook(lambda *_: calls.append(1))
+    batches = inputs if listed else torch.utils.data.DataLoader(torch.cat(inputs), batch_size=32)
+    ct.heal(small, model, batches, steps=1)
+    few = len(calls)
+    calls.clear()
+    ct.heal(small, model, batches, steps=40)
+    # four of six batches are not held back; a forward of the teacher has four evaluations
+    assert len(calls) - few == 4 * (3 if listed else 39)
+
+
+def test_mixed_precision():
+    small, model, inputs = pair()
+    with torch.autocast("cpu", torch.bfloat16):
+        healed = ct.heal(small, model, inputs, steps=60)
+    assert all(p.dtype == torch.float32 for p in healed.parameters())
+    new = torch.randn(64, 6)
+    assert gap(healed, model, new) < 0.8 * gap(small, model, new)
