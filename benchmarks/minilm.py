@@ -42,7 +42,8 @@ class Study:
         train = _some(options.treebanks / "en_ewt-ud-train.conllu.gz", None, generator)
         test = _some(options.treebanks / "en_gum-ud-dev.conllu.gz", options.held_out, generator)
         self.some = batched([pieces(s) for s in train[: options.sentences]], 32)
-        self.many = batched([pieces(s) for s in train[: options.heal_sentences]], 32)
+        train = train[: options.heal_sentences]
+        self.count, self.many = len(train), batched([pieces(s) for s in train], 32)
         self.test = batched([pieces(s) for s in test], 64)
         self.target = self.embedded(self.net, self.test)
 
@@ -89,10 +90,15 @@ class Study:
         steps, lr = self.options.steps, self.options.lr
         for p in [p for name, p in small.named_parameters() if not name.startswith("layers")]:
             p.requires_grad_(False)
-        healed = ct.heal(
-            small, self.converted(), self.many, steps=steps, lr=lr, check_every=max(1, steps // 5)
-        )
-        return healed, {"sentences": self.options.heal_sentences, "steps": steps, "lr": lr}
+        with torch.autocast("cpu", torch.bfloat16):
+            healed = ct.heal(
+                small, self.converted(), self.many, steps=steps, lr=lr,
+                check_every=max(1, steps // 10), callback=self._noted,
+            )  # fmt: skip
+        return healed, {"sentences": self.count, "steps": steps, "lr": lr}
+
+    def _noted(self, progress: ct.HealProgress) -> None:
+        print(f"step {progress.step}: loss {progress.loss:.4f} on sentences held back", flush=True)
 
     def dropped(self) -> Made:
         """The three layers that alone are nearest, on the sentences of the fit."""
@@ -179,8 +185,8 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("treebanks", type=Path)
     parser.add_argument("--out", type=Path, default=Path("minilm.jsonl"))
-    parser.add_argument("--sentences", type=int, default=512, help="to fit to")
-    parser.add_argument("--heal-sentences", type=int, default=8192)
+    parser.add_argument("--sentences", type=int, default=1024, help="to fit to")
+    parser.add_argument("--heal-sentences", type=int, help="all by default")
     parser.add_argument("--held-out", type=int, default=512)
     parser.add_argument("--steps", type=int, default=1500, help="of heal")
     parser.add_argument("--lr", type=float, default=5e-4, help="of heal")
