@@ -63,7 +63,7 @@ def cifar10(seed: int, options: argparse.Namespace) -> tuple[Data, nn.Module]:
     run = cifar10_resnet.run(
         "laptop", seed=seed, folder=options.runs / f"cifar10-{seed}", data_folder=options.root,
         settings=(
-            "units=8", f"epochs={epochs}", f"evaluate_every={epochs}", f"warmup={epochs // 5}",
+            "units=8", f"epochs={epochs}", f"evaluate_every={epochs}", f"warmup={0.2 * epochs}",
             f"samples={options.samples}", "precision=bf16",
         ),
     )  # fmt: skip

@@ -81,9 +81,10 @@ class Ridge:
     def _map(self, ridge: float, all_pairs: bool) -> Tensor:
         """The map with one ridge, fitted to all pairs or without those held back."""
         xx, xr = (a.sum(0) if all_pairs else a[0] for a in (self._xx, self._xr))
-        scale = xx.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
+        scale = xx.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)  # [g, 1]
         scale = scale.clamp(min=torch.finfo(xx.dtype).tiny)
-        eye = torch.eye(xx.shape[-1], dtype=xx.dtype, device=xx.device)
-        factor, failed = torch.linalg.cholesky_ex(xx + ridge * scale * eye)
+        system = xx.clone()
+        system.diagonal(dim1=-2, dim2=-1).add_(ridge * scale)
+        factor, failed = torch.linalg.cholesky_ex(system)
         found = torch.cholesky_solve(xr, factor)
         return torch.where((failed > 0)[:, None, None], torch.zeros_like(found), found)
