@@ -126,3 +126,9 @@ def test_mixed_precision():
     assert all(p.dtype == torch.float32 for p in healed.parameters())
     new = torch.randn(64, 6)
     assert gap(healed, model, new) < 0.8 * gap(small, model, new)
+
+
+def test_a_model_that_is_frozen_is_refused():
+    small, model, inputs = pair()
+    with pytest.raises(ct.ArgumentError, match="every parameter of the model to heal is frozen"):
+        ct.heal(small.requires_grad_(False), model, inputs)

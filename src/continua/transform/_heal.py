@@ -115,15 +115,18 @@ def heal(
             "model comes first: heal(small, teacher, batches)",
             stacklevel=2,
         )
+    if not (trained := [p for p in made.parameters() if p.requires_grad]):
+        raise ArgumentError("every parameter of the model to heal is frozen: nothing to train")
     modes = [module.training for module in made.modules()]
     made.eval()
     loss.align(next(iter(read)))
     best = _Best(made, loss, read)
-    optimizer = torch.optim.Adam([p for p in made.parameters() if p.requires_grad], lr)
+    optimizer = torch.optim.Adam(trained, lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _rate(steps))
     feed = _endless(read, loss)
     misses = 0
     for step in range(1, steps + 1):
+        torch.clear_autocast_cache()  # of weights as they were, or without a graph
         _training(made)
         optimizer.zero_grad()
         try:
@@ -132,7 +135,6 @@ def heal(
             LOG.warning("healing ends at step %d: %s", step, error)
             break
         optimizer.step()
-        torch.clear_autocast_cache()  # of the weights as they were before the step
         schedule.step()
         if step % check_every == 0 or step == steps:
             found = best.seen()
