@@ -54,10 +54,22 @@ def test_a_model_that_is_its_own_teacher_stays():
 
 
 def test_patience_ends_it():
+    """Two measurements that are no better than the first; what was given is not counted."""
     _, model, inputs = pair()
     seen: list[ct.HealProgress] = []
     ct.heal(model, model, inputs, steps=9, check_every=1, patience=2, callback=seen.append)
-    assert [one.step for one in seen] == [1, 2]
+    assert [one.step for one in seen] == [1, 2, 3]
+    assert seen[0].best < seen[0].loss < min(seen[1].loss, seen[2].loss)
+
+
+def test_a_loss_that_rises_at_first_and_falls_again_goes_on():
+    small, model, inputs = pair()
+    healed = ct.heal(small, model, inputs, steps=200)
+    seen: list[ct.HealProgress] = []
+    again = {"steps": 100, "lr": 0.03, "check_every": 10, "patience": 2}
+    ct.heal(healed, model, inputs, callback=seen.append, **again)
+    assert seen[0].best < seen[0].loss
+    assert len(seen) > 2
 
 
 def test_the_trajectory_alone_can_teach():

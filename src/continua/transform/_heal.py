@@ -88,7 +88,8 @@ def heal(
         lr: the largest learning rate.
         trajectory: c, the weight of the states beside the outputs.
         check_every: after how many steps the loss is measured on the batches held back.
-        patience: how many such measurements without a better one end the training.
+        patience: how many such measurements, each no better than one before, end the training. The
+            model as it was given does not count: the loss may rise at first.
         callback: called with a `HealProgress` at each measurement.
 
     Example:
@@ -124,7 +125,7 @@ def heal(
     optimizer = torch.optim.Adam(trained, lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _rate(steps))
     feed = _endless(read, loss)
-    misses = 0
+    misses, lowest = 0, math.inf
     for step in range(1, steps + 1):
         torch.clear_autocast_cache()  # of weights as they were, or without a graph
         _training(made)
@@ -138,7 +139,8 @@ def heal(
         schedule.step()
         if step % check_every == 0 or step == steps:
             found = best.seen()
-            misses = 0 if found == best.loss else misses + 1
+            misses = 0 if found < lowest else misses + 1
+            lowest = min(found, lowest)
             LOG.info("step %d: held-back loss %.4g, best %.4g", step, found, best.loss)
             if callback is not None:
                 callback(HealProgress(step, found, best.loss))
