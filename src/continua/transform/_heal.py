@@ -99,9 +99,7 @@ def heal(
         >>> small = ct.compress(block, ct.PiecewiseConstant(2), steps=2)
         >>> healed = ct.heal(small, block, x, steps=10)
     """
-    for name, value in (("steps", steps), ("check_every", check_every), ("patience", patience)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ArgumentError(f"{name} is a whole number of at least 1, not {value!r}")
+    _check_counts(steps=steps, check_every=check_every, patience=patience)
     for name, number in (("lr", lr), ("trajectory", trajectory)):
         if not (math.isfinite(number) and number >= 0):
             raise ArgumentError(f"{name} is a finite number of at least 0, not {number!r}")
@@ -150,6 +148,12 @@ def heal(
     for module, mode in zip(made.modules(), modes, strict=True):
         module.training = mode
     return made
+
+
+def _check_counts(**counts: Any) -> None:
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ArgumentError(f"{name} is a whole number of at least 1, not {value!r}")
 
 
 class _Best:
