@@ -100,9 +100,7 @@ def heal(
         >>> healed = ct.heal(small, block, x, steps=10)
     """
     _check_counts(steps=steps, check_every=check_every, patience=patience)
-    for name, number in (("lr", lr), ("trajectory", trajectory)):
-        if not (math.isfinite(number) and number >= 0):
-            raise ArgumentError(f"{name} is a finite number of at least 0, not {number!r}")
+    _check_numbers(lr=lr, trajectory=trajectory)
     made, guide = copied(small), copied(teacher).eval()
     read = Batches(made, batches, least=2)
     Batches(guide, [next(iter(read))])
@@ -154,6 +152,12 @@ def _check_counts(**counts: Any) -> None:
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ArgumentError(f"{name} is a whole number of at least 1, not {value!r}")
+
+
+def _check_numbers(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if not (math.isfinite(value) and value >= 0):
+            raise ArgumentError(f"{name} is a finite number of at least 0, not {value!r}")
 
 
 class _Best:
