@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 import continua as ct
 from continua.models import continuous_net, resnet
-from convert import CALIBRATION, DIGITS, RATE, accuracy, converted, train
+from convert import CALIBRATION, RATE, accuracy, converted, embedded_digits, train
 
 SIZES = (8, 4, 2, 1)
 BUDGETS = (0.58, 0.35)
@@ -41,11 +41,11 @@ PREDICTIONS = ("weights", "first order", "second order", "fisher", "alone")
 def network(kind: str, seed: int, epochs: int) -> nn.Module:
     torch.manual_seed(seed)
     if kind == "converted":
-        return converted(train(resnet(in_channels=1, width=8, units=8), epochs, RATE))
+        return converted(train(DATA, resnet(in_channels=1, width=8, units=8), epochs, RATE))
     smooth = continuous_net(
         in_channels=1, width=8, basis=ct.PiecewiseConstant(1), solver=ct.Euler(1), epsilon=8.0
     )
-    return train(smooth, epochs, RATE, (1, 2, 3))
+    return train(DATA, smooth, epochs, RATE, (1, 2, 3))
 
 
 def cut(model: nn.Module, sizes: dict[str, int], **options: Any) -> nn.Module:
@@ -140,7 +140,7 @@ def measured(kind: str, seed: int, options: argparse.Namespace) -> dict[str, Any
     model = network(kind, seed, options.epochs)
     names = [name for name, m in model.named_modules() if isinstance(m, ct.ODEBlock)]
     reference = outputs(ct.recalibrate(model, SOME), TEST)
-    before = float(nn.functional.cross_entropy(reference, DIGITS.test.targets))
+    before = float(nn.functional.cross_entropy(reference, DATA.test_labels))
     predict = Predictor(model)
     alone = {(name, n): predict(name, n) for name in names for n in SIZES}
     every = list(itertools.product(SIZES, repeat=len(names)))[1:]  # the first cuts nothing
@@ -149,8 +149,8 @@ def measured(kind: str, seed: int, options: argparse.Namespace) -> dict[str, Any
     for sizes in some:
         y = outputs(cut(model, dict(zip(names, sizes, strict=True))), TEST)
         errors.append(gap(y, reference))
-        losses.append(float(nn.functional.cross_entropy(y, DIGITS.test.targets)) - before)
-    found: dict[str, Any] = {"accuracy": accuracy(model), "correlation": {}, "points": {}}
+        losses.append(float(nn.functional.cross_entropy(y, DATA.test_labels)) - before)
+    found: dict[str, Any] = {"accuracy": accuracy(DATA, model), "correlation": {}, "points": {}}
     for prediction in PREDICTIONS:
         values = [
             sum(alone[name, n][prediction] for name, n in zip(names, sizes, strict=True))
@@ -179,7 +179,7 @@ def rows(model: nn.Module, names: list[str], reference: Tensor) -> dict[str, lis
         name: [
             sum(p.numel() for p in small.parameters()) / whole,
             gap(outputs(small, TEST), reference),
-            accuracy(small),
+            accuracy(DATA, small),
         ]
         for name, small in made.items()
     }
@@ -223,9 +223,10 @@ def _told(values: list[float]) -> str:
     return f"{statistics.mean(values):.4f} ({each})"
 
 
-SOME = DIGITS.prepared(DIGITS.train.inputs)[:CALIBRATION].split(64)
-LABELS = DIGITS.train.targets[:CALIBRATION]
-TEST = DIGITS.prepared(DIGITS.test.inputs)
+DATA = embedded_digits()
+SOME = DATA.images[:CALIBRATION].split(64)
+LABELS = DATA.labels[:CALIBRATION]
+TEST = DATA.test_images
 
 if __name__ == "__main__":
     main()

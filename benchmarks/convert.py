@@ -1,14 +1,19 @@
 """What becomes of a trained residual network that is converted and then made smaller.
 
-The plain ResNet of 8 units per stage is trained on the embedded digits, its stages are converted to
-blocks, and these are compressed: projected, with statistics read again, fitted from 512 images
-without labels, each also after `align`; healed without labels, or trained a little with labels.
-Beside it stand networks with every second layer dropped, or with those dropped whose absence
-changes the output least. The ContinuousNet that was refined 1, 2, 4, 8 while training as long gets
-the same without `align`. Accuracies on the 450 test images.
+The plain ResNet of 8 units per stage is trained, its stages are converted to blocks, and these are
+compressed: projected, with statistics read again, fitted from 512 images without labels, each also
+after `align`; healed without labels, or trained a little with labels. Beside it stand networks with
+every second layer dropped, or with those dropped whose absence changes the output least. The
+ContinuousNet that was refined 1, 2, 4, 8 while training as long gets the same without `align`, on
+digits alone. Accuracies on all test images.
 
     python benchmarks/convert.py [--seeds 0 1 2] [--epochs 8] [--after 2] [--steps 200]
                                  [--sizes 4 2] [--sources converted] [--json]
+    python benchmarks/convert.py --data cifar10 --root FOLDER --runs RUNS --seeds 0 --epochs 10
+                                 --samples 10000 --after 1 --steps 100 --sizes 4
+
+The ResNet for CIFAR-10 is trained by the recipe stateful/cifar10-resnet in a folder of RUNS, in
+which it goes on after it was stopped: give the same command again.
 """
 
 from __future__ import annotations
@@ -20,21 +25,59 @@ import platform
 import statistics
 import time
 from datetime import date
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import continua as ct
 from continua.data import load
 from continua.models import continuous_net, resnet
+from continua.recipes.stateful import cifar10_resnet
 
 RATE, RATE_AFTER = 0.05, 0.02
 CALIBRATION = 512  #: images without labels
 
 
-def train(model: nn.Module, epochs: int, rate: float, doublings: tuple[int, ...] = ()) -> nn.Module:
+class Data(NamedTuple):
+    """Images as a network takes them, and their labels."""
+
+    images: Tensor
+    labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+
+
+def embedded_digits() -> Data:
+    found = load("digits")
+    train, test = found.train, found.test
+    return Data(
+        found.prepared(train.inputs), train.targets, found.prepared(test.inputs), test.targets
+    )
+
+
+def cifar10(seed: int, options: argparse.Namespace) -> tuple[Data, nn.Module]:
+    """Images of CIFAR-10 and a ResNet that is trained on them, in a run that can be resumed."""
+    epochs = options.epochs
+    run = cifar10_resnet.run(
+        "laptop", seed=seed, folder=options.runs / f"cifar10-{seed}", data_folder=options.root,
+        settings=(
+            "units=8", f"epochs={epochs}", f"evaluate_every={epochs}", f"warmup={0.2 * epochs}",
+            f"samples={options.samples}", "precision=bf16",
+        ),
+    )  # fmt: skip
+    outcome, _ = run.train(device="cpu")
+    _, task = run.load()
+    parts = [task.batch(part, torch.arange(task.size(part)), None) for part in ("train", "test")]
+    return Data(*(x for part in parts for x in part)), outcome.model.eval()
+
+
+def train(
+    data: Data, model: nn.Module, epochs: int, rate: float, doublings: tuple[int, ...] = ()
+) -> nn.Module:
     """Some epochs with one cycle of the learning rate, refined before some of them."""
-    images, labels = DIGITS.prepared(DIGITS.train.inputs), DIGITS.train.targets
+    images, labels = data.images, data.labels
     batches = -(-len(images) // 64)
 
     def schedule(step: int) -> float:
@@ -59,10 +102,10 @@ def train(model: nn.Module, epochs: int, rate: float, doublings: tuple[int, ...]
 
 
 @torch.inference_mode()
-def accuracy(model: nn.Module) -> float:
+def accuracy(data: Data, model: nn.Module) -> float:
     model.eval()
-    found = model(DIGITS.prepared(DIGITS.test.inputs)).argmax(1)
-    return float((found == DIGITS.test.targets).float().mean())
+    found = torch.cat([model(x).argmax(1) for x in data.test_images.split(500)])
+    return float((found == data.test_labels).float().mean())
 
 
 def converted(net: nn.Module) -> nn.Module:
@@ -94,77 +137,87 @@ def by_influence(net: nn.Module, size: int, images: torch.Tensor) -> dict[str, l
     return kept
 
 
-def without_labels(source: nn.Module, size: int, steps: int) -> dict[str, float]:
+def without_labels(data: Data, source: nn.Module, size: int, steps: int) -> dict[str, float]:
     """Accuracies of a network made smaller, with seconds for what takes some."""
-    images = DIGITS.prepared(DIGITS.train.inputs)
+    images = data.images
     some = images[:CALIBRATION].split(64)
     basis = ct.PiecewiseConstant(size)
-    found = {"project": accuracy(ct.compress(source, basis, steps=size))}
-    found["+ statistics"] = accuracy(ct.compress(source, basis, steps=size, calibrate=some))
+    found = {"project": accuracy(data, ct.compress(source, basis, steps=size))}
+    found["+ statistics"] = accuracy(data, ct.compress(source, basis, steps=size, calibrate=some))
     start = time.process_time()
     small = ct.compress(source, basis, steps=size, method="fit", calibrate=some)
     found["fit, seconds"] = time.process_time() - start
-    found["fit"] = accuracy(small)
+    found["fit"] = accuracy(data, small)
     start = time.process_time()
     healed = ct.heal(small, source, images.split(64), steps=steps)
     found["fit + heal, seconds"] = time.process_time() - start
-    found["fit + heal"] = accuracy(healed)
+    found["fit + heal"] = accuracy(data, healed)
     return found
 
 
-def after_align(source: nn.Module, size: int) -> dict[str, float]:
+def after_align(data: Data, source: nn.Module, size: int) -> dict[str, float]:
     """Accuracies of a network made smaller after its channels were put in order."""
-    some = DIGITS.prepared(DIGITS.train.inputs)[:CALIBRATION].split(64)
+    some = data.images[:CALIBRATION].split(64)
     start = time.process_time()
     aligned = ct.align(source)
-    found = {"align, seconds": time.process_time() - start, "aligned": accuracy(aligned)}
+    found = {"align, seconds": time.process_time() - start, "aligned": accuracy(data, aligned)}
     fallen = 1 - ct.smoothness(aligned).item() / ct.smoothness(source).item()
     found["aligned, smoothness fallen by"] = fallen
     choice = {"basis": ct.PiecewiseConstant(size), "steps": size}
-    found["aligned, project"] = accuracy(ct.compress(aligned, **choice))
-    found["aligned, + statistics"] = accuracy(ct.compress(aligned, **choice, calibrate=some))
+    found["aligned, project"] = accuracy(data, ct.compress(aligned, **choice))
+    found["aligned, + statistics"] = accuracy(data, ct.compress(aligned, **choice, calibrate=some))
     fitted = ct.compress(aligned, **choice, method="fit", calibrate=some)
-    return found | {"aligned, fit": accuracy(fitted)}
+    return found | {"aligned, fit": accuracy(data, fitted)}
 
 
 def measured(seed: int, options: argparse.Namespace) -> dict[str, float]:
     """The accuracies of one seed."""
     torch.manual_seed(seed)
     epochs, after = options.epochs, options.after
-    plain = train(resnet(in_channels=1, width=8, units=8), epochs, RATE)
-    found = {"ResNet, 8 units": accuracy(plain)}
+    if options.data == "digits":
+        data = embedded_digits()
+        plain = train(data, resnet(in_channels=1, width=8, units=8), epochs, RATE)
+    else:
+        data, plain = cifar10(seed, options)
+    found = {"ResNet, 8 units": accuracy(data, plain)}
     net = converted(copy.deepcopy(plain))
-    found["converted, 8 functions"] = accuracy(net)
+    found["converted, 8 functions"] = accuracy(data, net)
     sources = {"converted": net}
-    if "refined" in options.sources:
+    if "refined" in options.sources and options.data == "digits":
         smooth = continuous_net(
             in_channels=1, width=8, basis=ct.PiecewiseConstant(1), solver=ct.Euler(1), epsilon=8.0
         )
-        smooth = train(smooth, epochs, RATE, tuple(range(1, 4)))
-        found["refined while training, 8 functions"] = accuracy(smooth)
+        smooth = train(data, smooth, epochs, RATE, tuple(range(1, 4)))
+        found["refined while training, 8 functions"] = accuracy(data, smooth)
         sources["refined while training"] = smooth
-    images = DIGITS.prepared(DIGITS.train.inputs)[:CALIBRATION]
+    images = data.images[:CALIBRATION]
     stages = [name for name, _ in plain.named_children() if name.startswith("stage")]
     for size in options.sizes:
         even = {name: list(range(0, 8, 8 // size)) for name in stages}
         for way, kept in (("evenly", even), ("by influence", by_influence(plain, size, images))):
             name, small = f"layers dropped {way}, {size} kept", dropped(plain, kept)
-            found[name] = accuracy(small)
-            found[f"{name}, + statistics"] = accuracy(ct.recalibrate(small, images.split(64)))
-            found[f"{name}, {after} epochs after"] = accuracy(train(small, after, RATE_AFTER))
-        for label, value in after_align(net, size).items():
+            found[name] = accuracy(data, small)
+            found[f"{name}, + statistics"] = accuracy(data, ct.recalibrate(small, images.split(64)))
+            found[f"{name}, {after} epochs after"] = accuracy(
+                data, train(data, small, after, RATE_AFTER)
+            )
+        for label, value in after_align(data, net, size).items():
             found[f"converted, {size} functions, {label}"] = value
         for name, source in sources.items():
-            for label, value in without_labels(source, size, options.steps).items():
+            for label, value in without_labels(data, source, size, options.steps).items():
                 found[f"{name}, {size} functions, {label}"] = value
             small = ct.compress(source, ct.PiecewiseConstant(size), steps=size)
-            trained = train(small, after, RATE_AFTER)
-            found[f"{name}, {size} functions, {after} epochs after"] = accuracy(trained)
+            trained = train(data, small, after, RATE_AFTER)
+            found[f"{name}, {size} functions, {after} epochs after"] = accuracy(data, trained)
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", choices=("digits", "cifar10"), default="digits")
+    parser.add_argument("--root", type=Path, help="where CIFAR-10 is")
+    parser.add_argument("--runs", type=Path, default=Path("convert"), help="of CIFAR-10")
+    parser.add_argument("--samples", type=int, default=10000, help="of CIFAR-10")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--after", type=int, default=2)
@@ -177,16 +230,14 @@ def main() -> None:
     rows = {name: [one[name] for one in every] for name in every[0]}
     if options.json:
         facts = {"date": str(date.today()), "machine": platform.machine(), **vars(options)}
-        print(json.dumps({**facts, "torch": torch.__version__, "rows": rows}))
+        print(json.dumps({**facts, "torch": torch.__version__, "rows": rows}, default=str))
         return
-    print(f"test accuracy on digits, seeds {options.seeds}, torch {torch.__version__}")
+    print(f"test accuracy on {options.data}, seeds {options.seeds}, torch {torch.__version__}")
     for name, values in rows.items():
         unit, scale = ("s", 1) if name.endswith("seconds") else ("%", 100)
         each = " ".join(f"{scale * value:6.2f}" for value in values)
         print(f"{name:<56}{scale * statistics.mean(values):6.2f} {unit}   ({each})")
 
-
-DIGITS = load("digits")
 
 if __name__ == "__main__":
     main()

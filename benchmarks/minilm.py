@@ -42,7 +42,8 @@ class Study:
         train = _some(options.treebanks / "en_ewt-ud-train.conllu.gz", None, generator)
         test = _some(options.treebanks / "en_gum-ud-dev.conllu.gz", options.held_out, generator)
         self.some = batched([pieces(s) for s in train[: options.sentences]], 32)
-        self.many = batched([pieces(s) for s in train[: options.heal_sentences]], 32)
+        train = train[: options.heal_sentences]
+        self.count, self.many = len(train), batched([pieces(s) for s in train], 32)
         self.test = batched([pieces(s) for s in test], 64)
         self.target = self.embedded(self.net, self.test)
 
@@ -75,24 +76,34 @@ class Study:
         small = ct.compress(
             self.converted(), ct.PiecewiseConstant(3), steps=3, method="fit", calibrate=self.some
         )
-        save_file(_state(small), self.options.out.with_suffix(".fit.safetensors"))
+        save_file(_state(small), self._file("fit"))
         return small, {"sentences": self.options.sentences}
 
-    def healed(self) -> Made:
-        small, _ = self.converted(), None
+    def healed(self, before: str, after: str) -> Made:
+        """Trained from one file to the next, in bfloat16 where autocast has it."""
+        small = self.converted()
         stacks = {
             name: (ct.PiecewiseConstant(3), small.layers.field.get_parameter(name)[:3].detach())
             for name in small.layers.expansion.weights
         }
         small.layers.rebase(stacks, ct.Euler(steps=3), (0.0, 3.0))
-        small.load_state_dict(load_file(self.options.out.with_suffix(".fit.safetensors")))
+        small.load_state_dict(load_file(self._file(before)))
         steps, lr = self.options.steps, self.options.lr
         for p in [p for name, p in small.named_parameters() if not name.startswith("layers")]:
             p.requires_grad_(False)
-        healed = ct.heal(
-            small, self.converted(), self.many, steps=steps, lr=lr, check_every=max(1, steps // 5)
-        )
-        return healed, {"sentences": self.options.heal_sentences, "steps": steps, "lr": lr}
+        with torch.autocast("cpu", torch.bfloat16):
+            healed = ct.heal(
+                small, self.converted(), self.many, steps=steps, lr=lr,
+                check_every=max(1, steps // 10), callback=self._noted,
+            )  # fmt: skip
+        save_file(_state(healed), self._file(after))
+        return healed, {"sentences": self.count, "steps": steps, "lr": lr}
+
+    def _file(self, name: str) -> Path:
+        return self.options.out.with_suffix(f".{name}.safetensors")
+
+    def _noted(self, progress: ct.HealProgress) -> None:
+        print(f"step {progress.step}: loss {progress.loss:.4f} on sentences held back", flush=True)
 
     def dropped(self) -> Made:
         """The three layers that alone are nearest, on the sentences of the fit."""
@@ -179,18 +190,21 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("treebanks", type=Path)
     parser.add_argument("--out", type=Path, default=Path("minilm.jsonl"))
-    parser.add_argument("--sentences", type=int, default=512, help="to fit to")
-    parser.add_argument("--heal-sentences", type=int, default=8192)
+    parser.add_argument("--sentences", type=int, default=1024, help="to fit to")
+    parser.add_argument("--heal-sentences", type=int, help="all by default")
     parser.add_argument("--held-out", type=int, default=512)
-    parser.add_argument("--steps", type=int, default=1500, help="of heal")
-    parser.add_argument("--lr", type=float, default=5e-4, help="of heal")
+    parser.add_argument("--steps", type=int, default=1200, help="of each heal")
+    parser.add_argument("--lr", type=float, default=7e-4, help="of heal")
     parser.add_argument("--rows", nargs="*", help="some of them only")
     options = parser.parse_args()
     study = Study(options)
     rows: dict[str, Callable[[], Made]] = {
         "converted, six layers": study.original, "projected": study.projected,
         "fit": study.fitted, "best three layers": study.dropped, "low rank": study.low_rank,
-        "half width, fitted": study.narrow, "fit + heal": study.healed,
+        "half width, fitted": study.narrow,
+        "fit + heal": lambda: study.healed("fit", "heal"),
+        "the same, heal once more": lambda: study.healed("heal", "heal2"),
+        "the same, heal a third time": lambda: study.healed("heal2", "heal3"),
     }  # fmt: skip
     lines = options.out.read_text().splitlines() if options.out.exists() else []
     done = {json.loads(line)["row"] for line in lines}

@@ -174,6 +174,16 @@ def test_fields_that_cannot_be_fitted(model, match):
         ct.compress(model, ct.PiecewiseConstant(2), method="fit", calibrate=inputs)
 
 
+def test_a_later_block_is_refused_before_an_earlier_one_is_fitted():
+    first, calls = block_of(mlp()), []
+    first.field.register_forward_pre_hook(lambda *_: calls.append(1))
+    model = nn.Sequential(first, block_of(nn.Tanh()))
+    inputs = torch.randn(64, 6).split(1)
+    with pytest.raises(ct.ModuleError, match="block '1' calls no linear or convolutional map"):
+        ct.compress(model, ct.PiecewiseConstant(2), steps=2, method="fit", calibrate=inputs)
+    assert len(calls) < 64  # a fit runs on every batch
+
+
 @pytest.mark.parametrize(
     ("given", "match"),
     [

@@ -54,10 +54,22 @@ def test_a_model_that_is_its_own_teacher_stays():
 
 
 def test_patience_ends_it():
+    """Two measurements that are no better than the first; what was given is not counted."""
     _, model, inputs = pair()
     seen: list[ct.HealProgress] = []
-    ct.heal(model, model, inputs, steps=9, check_every=1, patience=2, callback=seen.append)
-    assert [one.step for one in seen] == [1, 2]
+    given = {"steps": 9, "lr": 0.0, "check_every": 1, "patience": 2}
+    ct.heal(model, model, inputs, callback=seen.append, **given)
+    assert [one.step for one in seen] == [1, 2, 3]
+
+
+def test_a_loss_that_rises_at_first_and_falls_again_goes_on():
+    small, model, inputs = pair()
+    healed = ct.heal(small, model, inputs, steps=200)
+    seen: list[ct.HealProgress] = []
+    again = {"steps": 100, "lr": 0.03, "check_every": 10, "patience": 2}
+    ct.heal(healed, model, inputs, callback=seen.append, **again)
+    assert seen[0].best < seen[0].loss
+    assert len(seen) > 2
 
 
 def test_the_trajectory_alone_can_teach():
@@ -102,3 +114,33 @@ def test_bad_arguments(given, match):
     arguments = {"teacher": model, "batches": inputs, "steps": 2, **given}
     with pytest.raises(ct.ArgumentError, match=match):
         ct.heal(small, **arguments)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_the_teacher_runs_once_for_each_batch_of_a_list(listed):
+    """A loader may give other inputs every time."""
+    small, model, inputs = pair()
+    calls = []
+    model[0].field.register_forward_pre_hook(lambda *_: calls.append(1))
+    batches = inputs if listed else torch.utils.data.DataLoader(torch.cat(inputs), batch_size=32)
+    ct.heal(small, model, batches, steps=1)
+    few = len(calls)
+    calls.clear()
+    ct.heal(small, model, batches, steps=40)
+    # four of six batches are not held back; a forward of the teacher has four evaluations
+    assert len(calls) - few == 4 * (3 if listed else 39)
+
+
+def test_mixed_precision():
+    small, model, inputs = pair()
+    with torch.autocast("cpu", torch.bfloat16):
+        healed = ct.heal(small, model, inputs, steps=60)
+    assert all(p.dtype == torch.float32 for p in healed.parameters())
+    new = torch.randn(64, 6)
+    assert gap(healed, model, new) < 0.8 * gap(small, model, new)
+
+
+def test_a_model_that_is_frozen_is_refused():
+    small, model, inputs = pair()
+    with pytest.raises(ct.ArgumentError, match="every parameter of the model to heal is frozen"):
+        ct.heal(small.requires_grad_(False), model, inputs)

@@ -59,6 +59,11 @@ class Batches:
                 f"{least} {'is' if least == 1 else 'are'} needed"
             )
 
+    @property
+    def listed(self) -> bool:
+        """Whether every reading gives the same batches."""
+        return isinstance(self._batches, list | tuple)
+
     def __iter__(self) -> Iterator[Any]:
         for i, batch in enumerate(self._batches):
             self._check(i, batch)
@@ -133,9 +138,9 @@ def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
 
 
 def relative_error(found: Any, target: Any) -> Tensor:
-    """The mean square of a difference, relative to that of the target."""
+    """The mean square of a difference, relative to that of the target; not in half precision."""
     pairs = [
-        (a, b)
+        (a, b) if a.dtype == torch.float64 else (a.float(), b.float())
         for a, b in zip(tree_leaves(found), tree_leaves(target), strict=True)
         if isinstance(a, Tensor) and a.is_floating_point()
     ]

@@ -62,8 +62,11 @@ def fit_blocks(
     teacher.eval()
     with as_blocks(teacher, small):
         with reading(small):
-            for name in _in_order(small, next(iter(batches))):
-                _Pair(name, teacher, small, batches, final).fit()
+            names = _in_order(small, next(iter(batches)))
+            # All are made first: a block that cannot be fitted is refused before the work.
+            pairs = [_Pair(name, teacher, small, batches, final) for name in names]
+            for pair in pairs:
+                pair.fit()
         reestimate(small, batches)
 
 

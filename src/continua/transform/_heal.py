@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import math
 import warnings
@@ -13,17 +14,23 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.utils._pytree import tree_leaves
 
 from continua._errors import ArgumentError, SolveError
 from continua.block import ODEBlock
 from continua.field import copied
 
-from ._batches import Batches, call, held_back, reached, relative_error
+from ._batches import SHARE, Batches, call, held_back, reached, relative_error
 from ._blocks import blocks
 from ._recalibrate import reestimate
 from ._stack import as_blocks
 
 M = TypeVar("M", bound=nn.Module)
+Target = tuple[Any, list[Any]]
+#: how many batches are held back at most
+HELD = 8
+#: bytes of what the larger model gives that are kept
+KEPT = 2**30
 LOG = logging.getLogger(__name__)
 
 
@@ -63,9 +70,13 @@ def heal(
     .. math:: \ell = \frac{\|\hat y - \hat Y\|^2}{\|\hat Y\|^2} + \frac{c}{n} \sum_{b, s}
               \frac{\|z_b(s) - Z_b(s)\|^2}{\|Z_b(s)\|^2}
 
-    Adam takes the steps, with a learning rate that falls to zero along a cosine. One batch in four
-    is held back; on these the loss is measured now and then with statistics read again, and the
-    best model so far is what comes back, the given one included.
+    Adam takes the steps, with a learning rate that rises during the first tenth of them and falls
+    to zero along a cosine. One batch in four is held back, eight at most; on these the loss is
+    measured now and then with statistics read again from as many others, and the best model so far
+    is what comes back, the given one included.
+
+    Call it under `torch.autocast` to train in mixed precision. What the larger model gives for a
+    list of batches is kept, up to 1 GB, so it runs once for each of these.
 
     Args:
         small: the model to train, as `compress` made it; it is not changed.
@@ -74,10 +85,11 @@ def heal(
             sixth and so on are held back, so the inputs should be mixed beforehand. A `DataLoader`
             that shuffles is read once, and its batches are kept.
         steps: the largest number of steps.
-        lr: the learning rate at first.
+        lr: the largest learning rate.
         trajectory: c, the weight of the states beside the outputs.
         check_every: after how many steps the loss is measured on the batches held back.
-        patience: how many such measurements without a better one end the training.
+        patience: how many such measurements, each no better than one before, end the training. The
+            model as it was given does not count: the loss may rise at first.
         callback: called with a `HealProgress` at each measurement.
 
     Example:
@@ -87,12 +99,8 @@ def heal(
         >>> small = ct.compress(block, ct.PiecewiseConstant(2), steps=2)
         >>> healed = ct.heal(small, block, x, steps=10)
     """
-    for name, value in (("steps", steps), ("check_every", check_every), ("patience", patience)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ArgumentError(f"{name} is a whole number of at least 1, not {value!r}")
-    for name, number in (("lr", lr), ("trajectory", trajectory)):
-        if not (math.isfinite(number) and number >= 0):
-            raise ArgumentError(f"{name} is a finite number of at least 0, not {number!r}")
+    _check_counts(steps=steps, check_every=check_every, patience=patience)
+    _check_numbers(lr=lr, trajectory=trajectory)
     made, guide = copied(small), copied(teacher).eval()
     read = Batches(made, batches, least=2)
     Batches(guide, [next(iter(read))])
@@ -104,19 +112,22 @@ def heal(
             "model comes first: heal(small, teacher, batches)",
             stacklevel=2,
         )
+    if not (trained := [p for p in made.parameters() if p.requires_grad]):
+        raise ArgumentError("every parameter of the model to heal is frozen: nothing to train")
     modes = [module.training for module in made.modules()]
     made.eval()
     loss.align(next(iter(read)))
     best = _Best(made, loss, read)
-    optimizer = torch.optim.Adam([p for p in made.parameters() if p.requires_grad], lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    feed = _endless(read)
-    misses = 0
+    optimizer = torch.optim.Adam(trained, lr)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _rate(steps))
+    feed = _endless(read, loss)
+    misses, lowest = 0, math.inf
     for step in range(1, steps + 1):
+        torch.clear_autocast_cache()  # of weights as they were, or without a graph
         _training(made)
         optimizer.zero_grad()
         try:
-            loss(next(feed)).backward()  # type: ignore[no-untyped-call]
+            loss(*next(feed)).backward()  # type: ignore[no-untyped-call]
         except SolveError as error:  # the learning rate is too large; the best so far remains
             LOG.warning("healing ends at step %d: %s", step, error)
             break
@@ -124,7 +135,8 @@ def heal(
         schedule.step()
         if step % check_every == 0 or step == steps:
             found = best.seen()
-            misses = 0 if found == best.loss else misses + 1
+            misses = 0 if found < lowest else misses + 1
+            lowest = min(found, lowest)
             LOG.info("step %d: held-back loss %.4g, best %.4g", step, found, best.loss)
             if callback is not None:
                 callback(HealProgress(step, found, best.loss))
@@ -136,32 +148,41 @@ def heal(
     return made
 
 
+def _check_counts(**counts: Any) -> None:
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ArgumentError(f"{name} is a whole number of at least 1, not {value!r}")
+
+
+def _check_numbers(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if not (math.isfinite(value) and value >= 0):
+            raise ArgumentError(f"{name} is a finite number of at least 0, not {value!r}")
+
+
 class _Best:
     """The state of a model with the smallest loss on the batches held back."""
 
     def __init__(self, model: nn.Module, loss: _Loss, batches: Batches):
-        self._model, self._of, self._batches = model, loss, batches
+        self._model, self._of = model, loss
+        few = list(itertools.islice(batches, SHARE * HELD))
+        self._read = [x for i, x in enumerate(few) if not held_back(i)][:HELD]
+        self._held = [(x, loss.target(x)) for i, x in enumerate(few) if held_back(i)]
         self.loss, self.state = self._measured(), copy.deepcopy(model.state_dict())
-        self._read_again()
-        if (found := self._measured()) < self.loss:
-            self.loss, self.state = found, copy.deepcopy(model.state_dict())
+        self.seen()
 
     def seen(self) -> float:
         """The loss of the model as it is now, which is kept if it is the best."""
-        self._read_again()
+        reestimate(self._model, self._read)
         found = self._measured()
         if found < self.loss:
             self.loss, self.state = found, copy.deepcopy(self._model.state_dict())
         return found
 
-    def _read_again(self) -> None:
-        reestimate(self._model, (x for i, x in enumerate(self._batches) if not held_back(i)))
-
     @torch.no_grad()
     def _measured(self) -> float:
         self._model.eval()
-        held = [float(self._of(x)) for i, x in enumerate(self._batches) if held_back(i)]
-        return sum(held) / len(held)
+        return sum(float(self._of(*one)) for one in self._held) / len(self._held)
 
 
 class _Loss:
@@ -198,9 +219,13 @@ class _Loss:
             errors = [[float(relative_error(a, b)) for b in theirs] for a in ours]
             self._pairs[i] = block, other, depths, [every[j] for j in _in_order(errors)]
 
-    def __call__(self, batch: Any) -> Tensor:
-        with torch.no_grad():
-            target, states = self._followed(self._teacher, batch, 1)
+    @torch.no_grad()
+    def target(self, batch: Any) -> Target:
+        """What the larger model gives for a batch: its output, and its states."""
+        return self._followed(self._teacher, batch, 1)
+
+    def __call__(self, batch: Any, wanted: Target) -> Tensor:
+        target, states = wanted
         found, own = self._followed(self._small, batch, 0)
         loss = relative_error(found, target)
         if own:
@@ -208,7 +233,7 @@ class _Loss:
             loss = loss + self._weight * torch.stack(gaps).mean()
         return loss
 
-    def _followed(self, model: nn.Module, batch: Any, which: int) -> tuple[Any, list[Any]]:
+    def _followed(self, model: nn.Module, batch: Any, which: int) -> Target:
         """The output of a model, and the states of its blocks at the common depths."""
         states: list[Any] = []
         if not self._weight:
@@ -269,6 +294,24 @@ def _training(model: nn.Module) -> None:
             module.field.training = True
 
 
-def _endless(batches: Batches) -> Iterator[Any]:
+def _rate(steps: int) -> Callable[[int], float]:
+    """The learning rate at each step, relative to the largest."""
+    return lambda i: min(10 * (i + 1) / steps, (1 + math.cos(math.pi * i / steps)) / 2)
+
+
+def _endless(batches: Batches, loss: _Loss) -> Iterator[tuple[Any, Target]]:
+    """The batches that are not held back, again and again, with what the larger model gives."""
+    kept: dict[int, Target] = {}
+    room = KEPT if batches.listed else 0
     while True:
-        yield from (batch for i, batch in enumerate(batches) if not held_back(i))
+        for i, batch in enumerate(batches):
+            if held_back(i) and i < SHARE * HELD:
+                continue
+            wanted = kept.get(i) or loss.target(batch)
+            if i not in kept and (room := room - _bytes(wanted)) >= 0:
+                kept[i] = wanted
+            yield batch, wanted
+
+
+def _bytes(target: Target) -> int:
+    return sum(leaf.nbytes for leaf in tree_leaves(target) if isinstance(leaf, Tensor))

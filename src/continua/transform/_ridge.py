@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 #: relative to the mean square of the features; an infinite one changes nothing
-RIDGES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+RIDGES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
 
 
 class Ridge:
@@ -62,13 +62,16 @@ class Ridge:
             parts: of how many equal parts, one behind the other, each has a ridge of its own.
         """
         least = self._rr[1].sum(0).reshape(parts, -1).sum(1)  # [parts]
-        best = torch.zeros_like(least)
-        for ridge in RIDGES:
+        best, last = torch.zeros_like(least), torch.full_like(least, torch.inf)
+        for ridge in RIDGES:  # the error falls and then rises, so smaller ones need no trial
             w = self._map(ridge, all_pairs=False)
             change = (w * (self._xx[1] @ w - 2 * self._xr[1])).sum(1)  # [g, o]
             errors = (self._rr[1] + change).sum(0).reshape(parts, -1).sum(1)
             best = torch.where(errors < least, ridge, best)
             least = torch.minimum(errors, least)
+            if not bool((errors < last).any()):
+                break
+            last = errors
         maps = [torch.zeros_like(w) for w in self._xr[0].chunk(parts, -1)]
         for ridge in set(best.tolist()) - {0.0}:
             found = self._map(ridge, all_pairs=True).chunk(parts, -1)
@@ -78,9 +81,10 @@ class Ridge:
     def _map(self, ridge: float, all_pairs: bool) -> Tensor:
         """The map with one ridge, fitted to all pairs or without those held back."""
         xx, xr = (a.sum(0) if all_pairs else a[0] for a in (self._xx, self._xr))
-        scale = xx.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
+        scale = xx.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)  # [g, 1]
         scale = scale.clamp(min=torch.finfo(xx.dtype).tiny)
-        eye = torch.eye(xx.shape[-1], dtype=xx.dtype, device=xx.device)
-        factor, failed = torch.linalg.cholesky_ex(xx + ridge * scale * eye)
+        system = xx.clone()
+        system.diagonal(dim1=-2, dim2=-1).add_(ridge * scale)
+        factor, failed = torch.linalg.cholesky_ex(system)
         found = torch.cholesky_solve(xr, factor)
         return torch.where((failed > 0)[:, None, None], torch.zeros_like(found), found)
