@@ -94,6 +94,10 @@ CHANGES = {
     "a generator of another kind": lambda s: s["python"].update(random=[3, [1], None]),
     "a negative key": lambda s: s["python"]["numpy"][1].__setitem__(0, -1),
     "an endless position": lambda s: s["python"]["numpy"].__setitem__(2, float("inf")),
+    "a key that is too short": lambda s: s["python"]["numpy"][1].pop(),
+    # NumPy does not check it, and reads memory that is not its own.
+    "a position beyond the key": lambda s: s["python"]["numpy"].__setitem__(2, 10**8),
+    "a position before the key": lambda s: s["python"]["numpy"].__setitem__(2, -1),
     "about a list": lambda s: s.update(about=[]),
     "training a list": lambda s: s["about"].update(training=[]),
     "format a text": lambda s: s.update(format="1"),

@@ -26,6 +26,7 @@ from continua.files import (
     checksums,
     entry,
     load,
+    parse_json,
     read_bytes,
     read_json,
     save,
@@ -46,7 +47,7 @@ TENSORS = "training.safetensors"
 FILES = ("config.json", "model.safetensors", STATE, TENSORS)
 NAME = re.compile(r"step-\d+")
 #: what `restore` raises for a state that no training wrote
-DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError)
+DAMAGED = (LookupError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError)
 
 
 @dataclass
@@ -232,12 +233,18 @@ def load_checkpoint(
         trust: as in `continua.load`.
         allow_nan: as in `continua.load`.
     """
-    if (folder / CHECKSUMS).exists():
-        check_sums(folder, FILES)
-    else:  # of continua 0.1
-        tensors = folder / TENSORS
-        check_sum(tensors, read_bytes(tensors), read_json(folder / STATE).get("sha256"), STATE)
+    _checked(folder)
     return load(folder, factory=factory, trust=trust, allow_nan=allow_nan)
+
+
+def _checked(folder: Path) -> dict[str, bytes]:
+    """What the files of a checkpoint hold, each with its checksum."""
+    if (folder / CHECKSUMS).exists():
+        return check_sums(folder, FILES)
+    contents = {name: read_bytes(folder / name) for name in FILES}  # of continua 0.1
+    told = parse_json(contents[STATE], str(folder / STATE)).get("sha256")
+    check_sum(folder / TENSORS, contents[TENSORS], told, STATE)
+    return contents
 
 
 def read(
@@ -252,25 +259,26 @@ def read(
     remedy = f"move {folder} elsewhere to go on from the checkpoint before it"
     path = folder / STATE
     try:
-        state = read_json(path)
+        contents = _checked(folder)
+        state = parse_json(contents[STATE], str(path))
         if entry(state, "format", int, path) > FORMAT:
             raise FileError(
                 f"{path} has format {state['format']}, newer than {FORMAT}, the newest "
                 "this continua reads; upgrade continua"
             )
-        config = read_json(folder / "config.json")
+        config = parse_json(contents["config.json"], str(folder / "config.json"))
         name = entry(entry(config, "factory", dict, folder), "name", str, folder)
         if name != recipe.name:
             raise ArgumentError(
                 f"{folder.parents[1]} holds a training of {name}, not of {recipe.name}; choose "
                 "another folder"
             )
-        model = load_checkpoint(folder, factory=recipe.factory, allow_nan=True)
+        model = load(folder, factory=recipe.factory, allow_nan=True)
         for name in ("optimizer", "python"):
             entry(state, name, dict, path)
         entry(entry(state, "about", dict, path), "training", dict, path)
         position = _position(entry(state, "position", dict, path), path)
-        tensors = load_tensors(read_bytes(folder / TENSORS))
+        tensors = load_tensors(contents[TENSORS])
     except SafetensorError as error:
         raise FileError(f"{folder / TENSORS} is no safetensors file ({error}); {remedy}") from error
     except FileError as error:
