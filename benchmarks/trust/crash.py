@@ -51,7 +51,7 @@ EVENTS = {
 INSIDE = {"os.scandir", "os.remove", "os.rmdir"}
 # A checkpoint after every batch, and a change of size on the way.
 COURSE = Training(
-    epochs=2, epoch_steps=3, batch_size=16, refine_epochs=(1,), checkpoint_minutes=1e-9
+    epochs=2, epoch_steps=2, batch_size=16, refine_epochs=(1,), checkpoint_minutes=1e-9
 )
 
 
