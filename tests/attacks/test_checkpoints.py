@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import continua as ct
 from attacks.crafted import with_checksums
@@ -98,6 +99,7 @@ CHANGES = {
     # NumPy does not check it, and reads memory that is not its own.
     "a position beyond the key": lambda s: s["python"]["numpy"].__setitem__(2, 10**8),
     "a position before the key": lambda s: s["python"]["numpy"].__setitem__(2, -1),
+    "a batch before the first": lambda s: s["position"].update(batch=-(10**9)),
     "about a list": lambda s: s.update(about=[]),
     "training a list": lambda s: s["about"].update(training=[]),
     "format a text": lambda s: s.update(format="1"),
@@ -112,4 +114,14 @@ def test_wrong_types_in_a_checkpoint(folder, change):
     (last / "training.json").write_text(json.dumps(state))
     with_checksums(last)
     with pytest.raises(ct.FileError, match=r"elsewhere to go on from"):
+        run(folder, course(epochs=3))
+
+
+def test_an_optimizer_of_another_shape(folder):
+    last = Checkpoints(folder).last()
+    tensors = load_file(last / "training.safetensors")
+    name = next(n for n, t in tensors.items() if n.startswith("optimizer.") and t.numel() > 1)
+    save_file(tensors | {name: tensors[name][:-1].contiguous()}, last / "training.safetensors")
+    with_checksums(last)
+    with pytest.raises(ct.FileError, match=r"of the optimizer has shape .*elsewhere to go on from"):
         run(folder, course(epochs=3))

@@ -296,6 +296,8 @@ def _position(found: dict[str, Any], path: Path) -> Position:
     numbers |= {"seconds": (int, float), "best": (int, float, type(None)), "finished": bool}
     for name, kind in (numbers | {"sums": dict, "counts": dict}).items():
         entry(found, name, kind, path)
+        if kind is int and found[name] < 0:
+            raise FileError(f"{path} has {name}={found[name]}, which is below 0")
     return Position(**{name: found[name] for name in asdict(Position())})
 
 
@@ -315,6 +317,8 @@ def restore(
     optimizer.load_state_dict({"state": found, "param_groups": packed["param_groups"]})
     for parameter, values in optimizer.state.items():
         for key, value in values.items():
+            if isinstance(value, Tensor) and value.shape != parameter.shape and value.numel() != 1:
+                raise ValueError(f"{key!r} of the optimizer has shape {list(value.shape)}")
             if isinstance(value, Tensor) and value.shape == parameter.shape:
                 # In the layout of its parameter, as the optimizer makes it.
                 values[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
