@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 import continua as ct
@@ -125,3 +126,15 @@ def test_an_optimizer_of_another_shape(folder):
     with_checksums(last)
     with pytest.raises(ct.FileError, match=r"of the optimizer has shape .*elsewhere to go on from"):
         run(folder, course(epochs=3))
+
+
+def test_a_file_does_not_change_the_settings_of_an_optimizer(folder, tmp_path):
+    other = shutil.copytree(folder, tmp_path / "other")
+    last = Checkpoints(other).last()
+    state = json.loads((last / "training.json").read_text())
+    state["optimizer"]["param_groups"][0] |= {"momentum": "x", "lr": 1e9, "weight_decay": -5}
+    (last / "training.json").write_text(json.dumps(state))
+    with_checksums(last)
+    outcomes = [run(each, course(epochs=3)) for each in (folder, other)]
+    for one, two in zip(*(o.model.state_dict().values() for o in outcomes), strict=True):
+        assert torch.equal(one, two)

@@ -259,13 +259,13 @@ def read(
     remedy = f"move {folder} elsewhere to go on from the checkpoint before it"
     path = folder / STATE
     try:
-        contents = _checked(folder)
-        state = parse_json(contents[STATE], str(path))
-        if entry(state, "format", int, path) > FORMAT:
+        if (told := entry(read_json(path), "format", int, path)) > FORMAT:
             raise FileError(
-                f"{path} has format {state['format']}, newer than {FORMAT}, the newest "
-                "this continua reads; upgrade continua"
+                f"{path} has format {told}, newer than {FORMAT}, the newest this continua reads; "
+                "upgrade continua"
             )
+        contents = _checked(folder)  # what is used is what was checked
+        state = parse_json(contents[STATE], str(path))
         config = parse_json(contents["config.json"], str(folder / "config.json"))
         name = entry(entry(config, "factory", dict, folder), "name", str, folder)
         if name != recipe.name:
@@ -314,7 +314,11 @@ def restore(
         if kind == "optimizer":
             index, _, key = rest.partition(".")
             found.setdefault(int(index), {})[key] = value
-    optimizer.load_state_dict({"state": found, "param_groups": packed["param_groups"]})
+    # Settings are those of the training, not of the file.
+    groups = optimizer.state_dict()["param_groups"]
+    if [g["params"] for g in packed["param_groups"]] != [g["params"] for g in groups]:
+        raise ValueError("its optimizer has other parameters")
+    optimizer.load_state_dict({"state": found, "param_groups": groups})
     for parameter, values in optimizer.state.items():
         for key, value in values.items():
             if isinstance(value, Tensor) and value.shape != parameter.shape and value.numel() != 1:
