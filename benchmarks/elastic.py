@@ -2,11 +2,12 @@
 
 An elastic run trains the sizes 4, 2 and 1 (basis functions and Euler steps) at once; a grown one
 does so too, but begins with size 1 and is refined after each third of the epochs. Beside them
-networks of each of these sizes are trained alone, for the same epochs, seeds and settings. Every
-test accuracy is taken once, at the end of a run. The networks that were trained at size 4 alone are
-also compressed to 2 and 1 without retraining: projected, with statistics read again from 512
-training images, and fitted to them. The cost is that of a training step, measured in turn
-with that of the plain network of size 4.
+networks of each of these sizes are trained alone, for the same epochs, seeds and settings, and a
+plain network is refined as the grown one is. All follow the gradient of functions of depth, or with
+`--coefficients` that of the coefficients. Every test accuracy is taken once, at the end of a
+run. The plain networks of size 4 are also compressed to 2 and 1 without retraining: projected, with
+statistics read again from 512 training images, and fitted to them; and to a budget. The cost is
+that of a training step, measured in turn with that of the plain network of size 4.
 
     python benchmarks/elastic.py
     python benchmarks/elastic.py --data cifar10 --root FOLDER --epochs 24
@@ -36,13 +37,15 @@ from continua.train import evaluate
 
 SIZES = (4, 2, 1)
 SMOOTHNESS = 0.01
+BUDGET = 0.58  # of the parameters
 
 
 def runs(options: argparse.Namespace, seed: int) -> Iterator[tuple[str, Run]]:
     """The runs of one seed, by name."""
     course = [
         f"epochs={options.epochs}", f"evaluate_every={options.epochs}", "refine_epochs=()",
-        f"warmup={0.2 * options.epochs}", "schedule=one-cycle",
+        f"warmup={0.2 * options.epochs}", "schedule=one-cycle", f"precision={options.precision}",
+        f"functional_gradient={not options.coefficients}",
     ]  # fmt: skip
     recipe = {"digits": digits, "cifar10": cifar10}[options.data]
     if options.data == "digits":
@@ -51,9 +54,11 @@ def runs(options: argparse.Namespace, seed: int) -> Iterator[tuple[str, Run]]:
         course += [f"samples={options.samples}"]
     if options.held_out is not None:
         course += [f"held_out={options.held_out}"]
+    growing = f"refine_epochs={_thirds(options.epochs)}"
     variants = {
         "elastic": (4, [f"elastic={SIZES}"]),
-        "grown": (1, [f"elastic={SIZES}", f"refine_epochs={_thirds(options.epochs)}"]),
+        "grown": (1, [f"elastic={SIZES}", growing]),
+        "refined": (1, [growing]),
         **{f"size {n}": (n, []) for n in SIZES},
         "smooth": (4, [f"smoothness={SMOOTHNESS}"]),
     }
@@ -96,10 +101,16 @@ def measured(name: str, run: Run) -> list[dict[str, Any]]:
             started = time.perf_counter()
             small = ct.compress(outcome.model, ct.PiecewiseConstant(n), steps=n, **options)
             taken = {"compress_seconds": time.perf_counter() - started}
-            count = sum(p.numel() for p in small.parameters())
-            found = _line(n, count, evaluate(run.laid_out(small), task, "test"))
-            lines.append(common | taken | found | {"run": f"{name}, {way}"})
+            found = taken | _measured(n, small, run, task)
+            lines.append(common | found | {"run": f"{name}, {way}"})
+        small = ct.compress(outcome.model, budget=BUDGET, calibrate=inputs)
+        lines.append(common | _measured(4, small, run, task) | {"run": f"{name}, budget {BUDGET}"})
     return lines
+
+
+def _measured(size: int, model: torch.nn.Module, run: Run, task: Any) -> dict[str, Any]:
+    count = sum(p.numel() for p in model.parameters())
+    return _line(size, count, evaluate(run.laid_out(model), task, "test"))
 
 
 def _line(size: int, parameters: int, test: dict[str, float]) -> dict[str, Any]:
@@ -111,7 +122,9 @@ def cost(options: argparse.Namespace, steps: int = 24) -> dict[str, float]:
 
     The networks take turns, so that what else the machine does falls on all of them.
     """
-    found = {name: run for name, run in runs(options, 0) if name not in ("smooth", "grown")}
+    found = {
+        name: run for name, run in runs(options, 0) if name not in ("smooth", "grown", "refined")
+    }
     steppers = {}
     for name, run in found.items():
         dataset, task = run.load()
@@ -200,7 +213,13 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, help="test images to use, all by default")
     parser.add_argument("--results", type=Path, default=Path("runs/elastic"))
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--runs", nargs="+", choices=("elastic", "grown", "size", "smooth"))
+    parser.add_argument("--precision", choices=("no", "bf16"), default="no")
+    parser.add_argument(
+        "--coefficients", action="store_true", help="descend in coefficients, not in functions"
+    )
+    parser.add_argument(
+        "--runs", nargs="+", choices=("elastic", "grown", "refined", "size", "smooth")
+    )
     parser.add_argument("--report", action="store_true", help="only read what is there")
     parser.add_argument("--figure", type=Path, help="where to draw")
     options = parser.parse_args()
@@ -211,7 +230,8 @@ def main() -> None:
     file = options.results / "results.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     known = {"data": options.data, "epochs": options.epochs, "samples_used": options.samples}
-    known |= {"held_out": options.held_out}
+    known |= {"held_out": options.held_out, "precision": options.precision}
+    known |= {"coefficients": options.coefficients}
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     if not options.report:
         done = {(line["run"], line["seed"]) for line in lines if known.items() <= line.items()}

@@ -61,7 +61,7 @@ def test_bad_fields():
 def test_bad_arguments():
     with bad("at least 1, not 0"):
         ct.Euler(steps=0)
-    with bad("at least 1, got -3"):
+    with bad("at least 1, not -3"):
         ct.PiecewiseConstant(-3)
     with bad("even: use 4 or 6, not 5"):
         ct.DiscontinuousLinear(5)

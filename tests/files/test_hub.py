@@ -74,6 +74,7 @@ def test_all_sizes_are_one_repository(hub, elastic, tmp_path):
     assert (card.data.base_model, card.data.library_name) == ("me/other", "continua")
     assert card.data.pipeline_tag == "tabular-classification"
     assert "| size | accuracy, % |" in text
+    assert "| ms |" in text
     assert "(figure.png)" in text
     assert all(f"| {size} |" in text for size in (4, 2, 1))
     assert "The repository holds no code" in text

@@ -52,6 +52,35 @@ def test_a_step_is_the_users_own_loop(tmp_path):
         torch.testing.assert_close(outcome.model.get_parameter(name).detach(), expected)
 
 
+@pytest.mark.parametrize("sizes", [(), (4, 2)])
+def test_a_step_along_the_functional_gradient(tmp_path, sizes):
+    """Four buckets have a quarter of the depth each: four times the plain step."""
+    training = course(
+        epochs=1, epoch_steps=1, batch_size=36, momentum=0.0, weight_decay=0.0, learning_rate=0.1
+    )
+    data = points()
+
+    def make():
+        return small(size=4, drop=0.0)
+
+    def change(training, folder):
+        torch.manual_seed(training.seed)
+        start = make()
+        outcome = fit(make, Classification(data), training, folder, device="cpu")
+        model = outcome.model.model if sizes else outcome.model
+        end = dict(model.named_parameters())
+        return {name: end[name].detach() - p.detach() for name, p in start.named_parameters()}
+
+    training = dataclasses.replace(training, elastic=sizes)
+    plain = change(training, tmp_path / "plain")
+    functional = change(
+        dataclasses.replace(training, functional_gradient=True), tmp_path / "functional"
+    )
+    for name, step in plain.items():
+        factor = 4 if name.startswith("block.field") and name != "block.field.1.bias" else 1
+        torch.testing.assert_close(functional[name], factor * step, rtol=1e-4, atol=1e-6)
+
+
 def test_smoothness_makes_weights_alike_over_depth(tmp_path):
     def make():
         return small(size=4)

@@ -1,6 +1,6 @@
 """Small models of many architectures, with random weights, and what they are called with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -36,6 +36,12 @@ def _t5() -> dict[str, Any]:
     return {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 5, "num_heads": 4}
 
 
+def _wav2vec2() -> dict[str, Any]:
+    convolutions = {"conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (10, 3)}
+    convolutions |= {"num_feat_extract_layers": 2, "num_conv_pos_embeddings": 16}
+    return {**WIDE, **convolutions, "num_hidden_layers": 4, "num_conv_pos_embedding_groups": 4}
+
+
 def _whisper() -> dict[str, Any]:
     sizes = {"d_model": 32, "encoder_layers": 4, "decoder_layers": 3, "vocab_size": 64}
     sizes |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 48}
@@ -62,6 +68,17 @@ class Torch(nn.Module):
         return self.stack(x, mask=mask, is_causal=True)
 
 
+class Both(nn.Module):
+    """The encoder and the decoder of torch together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Transformer(32, 4, 3, 3, 48, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x, 0.5 * x)
+
+
 def states() -> dict[str, Any]:
     return {"x": torch.randn(2, 6, 32, generator=_generator())}
 
@@ -77,14 +94,18 @@ def decoder(name: str, **config: Any) -> Callable[[], nn.Module]:
     return lambda: of(name, **special, **config)
 
 
+def bert_like(name: str, **config: Any) -> Callable[[], nn.Module]:
+    return lambda: of(name, **WIDE, **WORDS, num_hidden_layers=4, **config)
+
+
 Case = tuple[Callable[[], nn.Module], Callable[[], dict[str, Any]]]
 CASES: dict[str, Case] = {
-    "BERT": (lambda: of("BertModel", **WIDE, **WORDS, num_hidden_layers=4), words),
+    "BERT": (bert_like("BertModel"), words),
     "DistilBERT": (
         lambda: of("DistilBertModel", dim=32, n_heads=4, hidden_dim=48, n_layers=4, **WORDS),
         words,
     ),
-    "RoBERTa": (lambda: of("RobertaModel", **WIDE, **WORDS, num_hidden_layers=4), words),
+    "RoBERTa": (bert_like("RobertaModel"), words),
     "GPT-2": (
         decoder("GPT2LMHeadModel", n_embd=32, n_head=4, n_layer=4, vocab_size=64, n_positions=128),
         words,
@@ -129,7 +150,59 @@ CASES: dict[str, Case] = {
     ),
     "TransformerEncoder": (lambda: Torch("Encoder"), states),
     "TransformerDecoder": (lambda: Torch("Decoder"), states),
+    # Beyond the architectures that were built for.
+    "MPNet": (bert_like("MPNetModel"), words),
+    "ELECTRA": (bert_like("ElectraModel", embedding_size=16), words),
+    "BigBird": (bert_like("BigBirdModel", attention_type="original_full"), words),
+    "Longformer": (bert_like("LongformerModel", attention_window=4), words),
+    "ModernBERT": (
+        lambda: of(
+            "ModernBertModel", **WIDE, **WORDS, num_hidden_layers=7, local_attention=4,
+            pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2,
+        ),
+        words,
+    ),
+    "OPT": (
+        decoder(
+            "OPTForCausalLM", hidden_size=32, num_attention_heads=4, ffn_dim=48,
+            num_hidden_layers=4, word_embed_proj_dim=32, **WORDS,
+        ),
+        words,
+    ),
+    "Mistral": (decoder("MistralForCausalLM", **LLAMA), words),
+    "Gemma3": (
+        decoder(
+            "Gemma3ForCausalLM", **{**LLAMA, "num_hidden_layers": 8}, head_dim=8, sliding_window=4
+        ),
+        words,
+    ),
+    "Mamba": (
+        decoder(
+            "MambaForCausalLM", hidden_size=32, num_hidden_layers=4, vocab_size=64, state_size=4
+        ),
+        lambda: {"input_ids": words()["input_ids"]},
+    ),
+    "DINOv2": (
+        lambda: of(
+            "Dinov2Backbone", hidden_size=32, num_attention_heads=4, num_hidden_layers=4,
+            mlp_ratio=2, out_indices=[1, 3, 4], **IMAGE,
+        ),
+        image,
+    ),
+    "BEiT": (lambda: of("BeitModel", **WIDE, **IMAGE, num_hidden_layers=4), image),
+    "CLIP vision": (
+        lambda: of("CLIPVisionModel", **WIDE, **IMAGE, num_hidden_layers=4),
+        image,
+    ),
+    "wav2vec2": (
+        lambda: of("Wav2Vec2Model", **_wav2vec2()),
+        lambda: {"input_values": torch.randn(2, 400, generator=_generator())},
+    ),
+    "nn.Transformer": (Both, states),
 }  # fmt: skip
+
+#: those of transformers
+HOSTED = [name for name in CASES if "Transformer" not in name and "continua" not in name]
 
 
 def made(name: str) -> tuple[nn.Module, dict[str, Any]]:
@@ -149,5 +222,14 @@ def outputs(model: nn.Module, given: dict[str, Any]) -> list[torch.Tensor]:
         out = model(**given)
     if isinstance(out, torch.Tensor):
         return [out]
-    found = [out[key] for key in out if key != "past_key_values"]
-    return [one for one in found if isinstance(one, torch.Tensor)]
+    found = [out[key] for key in out if key not in ("past_key_values", "cache_params")]
+    return list(tensors(found))
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in lists and tuples, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from tensors(one)

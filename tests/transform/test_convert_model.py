@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -82,6 +83,85 @@ def test_stacks_say_what_is_found_and_why_something_is_not():
     made = ct.convert(model)
     assert torch.equal(made(X), model(X))
     assert len(ct.revert(ct.compress(made, ct.PiecewiseConstant(1), steps=1)).layers) == 2
+
+
+def test_the_last_layer_and_lists_of_another_class_have_a_reason_too():
+    class Own(nn.ModuleList):
+        pass
+
+    other = Block(3)
+    other.linear = nn.Linear(4, 4, bias=False)
+    model = Net([*(Block(i) for i in range(3)), other])
+    run, last = ct.stacks(model)
+    assert (run.start, run.stop, last.start, last.stop) == (0, 3, 3, 4)
+    assert "layers 2 and 3" in last.reason
+    model.layers = Own(model.layers)
+    (own,) = ct.stacks(model)
+    assert "Own is no plain nn.ModuleList or nn.Sequential" in own.reason
+
+
+def test_layers_that_recur_in_groups_of_three():
+    layers = [Block(i) for i in range(6)]
+    for i in (2, 5):
+        layers[i].linear = nn.Linear(4, 4, bias=False)
+    model = Net(layers)
+    (run,) = ct.stacks(model)
+    assert (run.start, run.stop, run.period) == (0, 6, 3)
+    made = ct.convert(model)
+    assert torch.equal(made(X), model(X))
+    small = ct.compress(made, ct.PiecewiseConstant(1), steps=1)
+    assert [layer.linear.bias is None for layer in small.layers] == [False, False, True]
+    assert torch.equal(ct.revert(small)(X), small(X))
+
+
+def test_layers_keep_their_names():
+    torch.manual_seed(0)
+    names = OrderedDict((f"layer_{i}", Unit(adds=True)) for i in range(4))
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Sequential(names)).eval()
+    made = ct.convert(model)
+    assert ct.revert(made).state_dict().keys() == model.state_dict().keys()
+    small = ct.compress(made, ct.PiecewiseConstant(2), steps=2)
+    assert list(ct.revert(small)[1]._modules) == ["layer_0", "layer_1"]
+
+
+def test_no_dropout_is_dropout_of_rate_0():
+    model = net()
+    model.layers[0].dropout = nn.Identity()
+    made = ct.convert(model)
+    assert torch.equal(made(X), model(X))
+    assert [layer.dropout.p for layer in made.layers] == [0.0, 0.1, 0.2, 0.30000000000000004]
+    torch.manual_seed(1)
+    expected = model.train()(X)
+    torch.manual_seed(1)
+    torch.testing.assert_close(made.train()(X), expected)
+
+
+class Parts(nn.Module):
+    """Takes its layers apart, and has a number for each."""
+
+    def __init__(self, norm=nn.LayerNorm):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.ModuleList([norm(4), nn.Linear(4, 4)]) for _ in range(3))
+        self.gains = nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
+
+    def forward(self, x):
+        for (norm, linear), gain in zip(self.layers, self.gains, strict=False):
+            x = x + gain * linear(norm(x))
+        return x
+
+
+def test_layers_that_the_model_takes_apart():
+    torch.manual_seed(0)
+    model = Parts()
+    made = ct.convert(model)
+    assert torch.equal(made(X), model(X))
+    with pytest.warns(UserWarning, match=r"has 2 layers now.*an entry in 'gains' for each of 3"):
+        small = ct.compress(made, ct.PiecewiseConstant(2), steps=2)
+    assert torch.equal(ct.revert(small)(X), small(X))
+    with pytest.raises(ct.ModuleError, match="takes each ModuleList apart"):
+        ct.heal(small, made, [X, X], steps=2)
+    (run,) = ct.stacks(Parts(nn.BatchNorm1d))
+    assert "state in it cannot be followed" in run.reason
 
 
 def test_only_some_lists():

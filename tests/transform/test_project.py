@@ -41,6 +41,18 @@ def test_a_bucket_has_its_share_of_the_depth(size):
         torch.testing.assert_close(p.grad, size * before[name])
 
 
+@pytest.mark.parametrize("span", [(0.0, 1.0), (1.0, -4.0)])
+def test_the_mean_over_the_span_does_not_depend_on_its_length(span):
+    block = block_of(
+        {"*weight": ct.PiecewiseConstant(4), "*": ct.Constant()}, span, ct.RK4(steps=8)
+    )
+    backward(block)
+    before = {name: p.grad.clone() for name, p in parameters(block).items()}
+    ct.project_gradient(block, mean=True)
+    for name, p in parameters(block).items():
+        torch.testing.assert_close(p.grad, (4 if name.endswith("weight") else 1) * before[name])
+
+
 def test_waves_carry_half_of_a_constant():
     block = block_of(ct.Fourier(2))
     backward(block)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -24,9 +25,10 @@ def hosted_recipe(model: nn.Module) -> Recipe | None:
     config: Any = getattr(model, "config", None)
     if not blocks or not hasattr(config, "to_json_string"):
         return None
-    # One copy of all, since the blocks refer to the config.
-    config, layouts = copy.deepcopy((config, [(b.layout, b.steps) for b in blocks.values()]))
-    for layout, steps in layouts:
+    # One copy of all, since the blocks refer to the config. The last first: it moves no other.
+    layouts = [(replace(b.layout, behind=[]), b.steps) for b in blocks.values()]
+    config, layouts = copy.deepcopy((config, layouts))
+    for layout, steps in reversed(layouts):
         layout.note(steps, layout.units)
     arguments = {
         "config": json.loads(config.to_json_string(use_diff=False)),
@@ -38,7 +40,8 @@ def hosted_recipe(model: nn.Module) -> Recipe | None:
 
 def as_factory(factory: Callable[..., nn.Module]) -> Callable[..., nn.Module] | None:
     """What makes a converted model of a class that has a config; None for any other factory."""
-    kind: Any = getattr(factory, "config_class", None)
+    # The class, or a `functools.partial` of it.
+    kind: Any = getattr(getattr(factory, "func", factory), "config_class", None)
     if kind is None:
         return None
 

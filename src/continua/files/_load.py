@@ -74,8 +74,9 @@ def load(
     tensors = _read_tensors(folder / WEIGHTS, config, allow_nan)
     recipe, call, ours = _recipe(config, path, factory, trust)
     prefix = "model." if "elastic" in config else ""
-    if ours:  # first on the meta device, where nothing is allocated
+    if ours:
         _check_numbers(call.keywords, max(MOST_STEPS, config["weights"]["bytes"]), path)
+    if ours or recipe is None:  # first on the meta device, where nothing is allocated
         shell = _made(call, config, tensors, path, "meta")
         expected = {prefix + name: value for name, value in shell.state_dict().items()}
         _compare(expected, tensors, config, folder)
@@ -176,7 +177,10 @@ def _compare(
 def _recipe(
     config: Mapping[str, Any], path: Path, factory: Factory | None, trust: Sequence[str]
 ) -> tuple[Recipe | None, partial[nn.Module], bool]:
-    """What to call, ready to be called, and whether it is on our list."""
+    """What to call, ready to be called, and whether it is on our list.
+
+    There is no recipe for a converted model, which is described by its own config.
+    """
     told = entry(config, "factory", dict, path)
     name = entry(told, "name", str, path)
     arguments = entry(told, "arguments", dict, path)

@@ -44,6 +44,9 @@ class Training:
         warmup: in epochs.
         milestones: epochs, counted from 0, from which on the rate is lower; in any order.
         decay: by which factor.
+        functional_gradient: whether steps follow the gradient of the functions of depth
+            (`continua.project_gradient`), not that of their coefficients. One learning rate then
+            suits every number of basis functions. For SGD.
         clip: the largest norm of a gradient; None for any.
         precision: of automatic mixed precision.
         refine_epochs: epochs before which basis functions and steps are doubled.
@@ -75,6 +78,7 @@ class Training:
     warmup: float = 0.0
     milestones: tuple[int, ...] = ()
     decay: float = 0.1
+    functional_gradient: bool = False
     clip: float | None = None
     precision: Precision = "no"
     refine_epochs: tuple[int, ...] = ()

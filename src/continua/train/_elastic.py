@@ -58,17 +58,19 @@ def plain(model: nn.Module) -> nn.Module:
     return model.model if isinstance(model, Elastic) else model
 
 
-def further_loss(
+def whole_loss(
+    full: Tensor,
     task: Task,
     model: nn.Module,
     wrapped: nn.Module,
     batch: Sequence[Tensor],
     training: Training,
     step: int,
-) -> Tensor | None:
-    """What a step adds to the loss of the full size: those of smaller sizes, and smoothness.
+) -> Tensor:
+    """The loss of a step: the mean over the sizes that it trains, and smoothness.
 
     Args:
+        full: the loss of the full size.
         task: whose loss it is.
         model: that is trained.
         wrapped: what is called in its place, where several processes train it.
@@ -76,9 +78,9 @@ def further_loss(
         training: the course.
         step: its number.
     """
-    found: list[Tensor] = []
     if isinstance(model, Elastic):
-        found += [task.loss(Sized(wrapped, n), batch)[0] for n in model.trained(step)]
+        others = [task.loss(Sized(wrapped, n), batch)[0] for n in model.trained(step)]
+        full = torch.stack([full, *others]).mean()
     if training.smoothness:
-        found.append(training.smoothness * smoothness(model))
-    return torch.stack(found).sum() if found else None
+        full = full + training.smoothness * smoothness(model)
+    return full

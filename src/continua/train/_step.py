@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ContinuaError, SolveError
 from continua.measure import count_evaluations
+from continua.transform import project_gradient
 
 from ._checkpoint import Position
 from ._config import Training
-from ._elastic import further_loss
+from ._elastic import whole_loss
 from ._process import any_process, average_statistics, summed
 from ._random import mixed
 from ._task import Tally, Task
@@ -103,6 +104,8 @@ class TrainingStep:
         if evaluations.solves:
             tally.add("evaluations", evaluations.forward, 1)
             tally.add("backward_evaluations", evaluations.backward, 1)
+        if training.functional_gradient:
+            project_gradient(self.model, mean=True)
         if training.clip is not None:
             self.accelerator.clip_grad_norm_(self.wrapped.parameters(), training.clip)
         self.optimizer.step()
@@ -114,9 +117,9 @@ class TrainingStep:
         """Compute the gradient of the loss of a batch; what was measured."""
         try:
             with self.accelerator.autocast():
-                found = self.task.loss(self.wrapped, batch)
-                further = further_loss(
-                    self.task, self.model, self.wrapped, batch, self.training, position.step
+                loss, tally = _checked(self.task.loss(self.wrapped, batch), self.task)
+                loss = whole_loss(
+                    loss, self.task, self.model, self.wrapped, batch, self.training, position.step
                 )
         except ContinuaError as error:
             # A block refuses the output of a layer that diverged: blame the weights, not the data.
@@ -125,14 +128,6 @@ class TrainingStep:
                 raise
             reason = "the weights are no longer finite" if diverged else f"{error};"
             raise SolveError(f"{reason} {_advice(position)}") from error
-        if not (isinstance(found, tuple) and len(found) == 2):
-            raise ArgumentError(
-                f"{type(self.task).__name__}.loss returns the loss and a Tally, not a "
-                f"{type(found).__name__}"
-            )
-        loss, tally = found
-        if further is not None:
-            loss = loss + further
         value = float(loss.detach())
         if any_process(self.accelerator, not math.isfinite(value))[0]:
             raise SolveError(f"the training loss is {value:g} {_advice(position)}")
@@ -154,6 +149,15 @@ class TrainingStep:
         if self.channels_last and tensor.dim() == 4:
             return tensor.contiguous(memory_format=torch.channels_last)
         return tensor
+
+
+def _checked(found: Any, task: Task) -> tuple[Tensor, Tally]:
+    """What a task's loss returned, if it is a loss and what was measured."""
+    if not (isinstance(found, tuple) and len(found) == 2):
+        raise ArgumentError(
+            f"{type(task).__name__}.loss returns the loss and a Tally, not a {type(found).__name__}"
+        )
+    return found
 
 
 def _advice(position: Position) -> str:

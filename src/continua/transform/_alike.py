@@ -56,6 +56,7 @@ def compare(
         ignore: patterns of attributes that are not compared.
     """
     parts, others = dict(one.named_modules()), dict(other.named_modules())
+    rates: dict[str, Difference] = {}
     for name in [*parts, *(name for name in others if name not in parts)]:
         # A parametrized module has a class of its own.
         here, there = (
@@ -63,6 +64,9 @@ def compare(
             for modules in (parts, others)
         )
         if here is not there:
+            if rate := _dropout(name, parts.get(name), others.get(name)):
+                rates[name] = rate
+                continue
             where = f"at {name!r}" if name else "in kind"
             kinds = " and ".join("nothing" if k is NoneType else k.__name__ for k in (here, there))
             if here.__name__ == there.__name__:
@@ -74,12 +78,24 @@ def compare(
         raise ModuleError(f"{both} differ in which of their tensors are the same; untie them")
     counterparts = [(part, others[name]) for name, part in parts.items()]
     counterparts += _paired_tensors(both, all_tensors(one), all_tensors(other))
-    found = [
+    found = [*rates.values()] + [
         Difference(f"{name}.{key}" if name else key, a, b)
         for name, part in parts.items()
+        if name not in rates
         for key, a, b in _different(part, others[name], counterparts)
     ]
     return [d for d in found if not any(fnmatchcase(d.path, pattern) for pattern in ignore)]
+
+
+def _dropout(name: str, one: Any, other: Any) -> Difference | None:
+    """The rates of a dropout and of an identity in its place, which is one at rate 0."""
+    for identity, dropout in ((one, other), (other, one)):
+        if type(identity) is nn.Identity and "drop" in type(dropout).__name__.lower():
+            for key in ("p", "drop_prob"):
+                if type(rate := vars(dropout).get(key)) in (int, float):
+                    values = (0.0, rate) if identity is one else (rate, 0.0)
+                    return Difference(f"{name}.{key}", *values)
+    return None
 
 
 def _paired_tensors(both: str, mine: Tensors, theirs: Tensors) -> Iterator[tuple[Any, Any]]:

@@ -24,7 +24,7 @@ from ._budget import Budget, Choices, smallest_within, within_budget
 from ._fit import fit_blocks
 from ._recalibrate import reestimate
 from ._sensitivity import Sensitivity, Weight, sensitivity, weighted_projection
-from ._warn import warn_negative, warn_post_norm, warn_unread
+from ._warn import warn_beside, warn_negative, warn_post_norm, warn_unread
 
 Mappings = {"project": projection, "interpolate": interpolation}
 #: what a block may be given of its own, and where
@@ -155,6 +155,7 @@ def compress(
         small = smallest_within(model, smaller, batches, within, evaluate)
     for name, block in blocks(small).items():
         warn_unread(name, block)
+        warn_beside(name, block)
         warn_post_norm(name, block)
         if calibrate is not None:
             warn_negative(name, block)

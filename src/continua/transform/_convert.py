@@ -18,6 +18,7 @@ from continua.solve import Euler
 
 from ._alike import compare
 from ._blocks import set_recipe
+from ._counts import beside
 from ._runs import LayerRun, stacks
 from ._stack import with_blocks
 from ._stacking import Increment, fill, template
@@ -145,6 +146,11 @@ def _convert_model(model: M, ignore: Sequence[str], only: Sequence[str], copy: b
             runs.setdefault(run.name, []).append(run)
     if not runs:
         raise ModuleError(_nothing(model, found, only))
+    for name, own in runs.items():
+        total = len(made.get_submodule(name)._modules)
+        for run in own:
+            assert run.layout is not None
+            run.layout.beside = beside(made, name, total, runs)
     changed = {
         id(container): with_blocks(container, own, move=True)
         for name, own in runs.items()

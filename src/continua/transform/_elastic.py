@@ -30,7 +30,7 @@ class Elastic(nn.Module):
     linear matter: each size has buffers of its own, which its own forward passes update.
 
     Called like the model itself it runs the full size, and with `size=` another one. `loss` is
-    that of the full size plus those of one or two smaller ones. `at` gives a plain model.
+    the mean of those of the full size and of one or two smaller ones. `at` gives a plain model.
 
     Args:
         model: any module that contains ODE blocks. It is trained in place: its parameters are
@@ -85,17 +85,16 @@ class Elastic(nn.Module):
         return self._small[index - 1].call(self.model, self.statistics[index - 1], args, kwargs)
 
     def loss(self, x: Any, criterion: Callable[[Any], Tensor]) -> Tensor:
-        """The loss of the full size plus those of `trained(turn)`, where `turn` counts the calls.
+        """The mean loss of the full size and of `trained(turn)`, where `turn` counts the calls.
 
         Args:
             x: the input of the model.
             criterion: the loss of a size, given its outputs.
         """
-        loss = criterion(self(x))
-        for size in self.trained(int(self.turn)):
-            loss = loss + criterion(self(x, size=size))
+        sizes = (None, *self.trained(int(self.turn)))
+        losses = [criterion(self(x, size=size)) for size in sizes]
         self.turn += 1
-        return loss
+        return torch.stack(losses).mean()
 
     def trained(self, step: int) -> tuple[Choice, ...]:
         """The smaller sizes that a step trains beside the full one.

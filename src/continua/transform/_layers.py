@@ -51,13 +51,25 @@ class Count:
         value = getattr(self.config, self.name)
         if self.place is not None:
             value = [v + (now - before) * (i == self.place) for i, v in enumerate(value)]
-        elif isinstance(value, list):
+        elif isinstance(value, list | tuple):
             run = value[start : start + before] or value[-1:]
             run = [run[i % len(run)] for i in range(now)]
             value = [*value[:start], *run, *value[start + before :]]
         else:
             value += now - before
         setattr(self.config, self.name, value)
+
+
+@dataclass
+class Index:
+    """An attribute of a layer outside of runs that counts layers."""
+
+    part: nn.Module
+    name: str
+
+    def shift(self, by: int) -> None:
+        """Take note that there are so many more layers before this one."""
+        setattr(self.part, self.name, getattr(self.part, self.name) + by)
 
 
 @dataclass
@@ -68,10 +80,14 @@ class Layout:
         start: the number of its first layer in the model's list.
         units: how often the layers recur.
         period: how many layers recur together.
-        indices: attributes that count layers, with their value in the first unit.
+        indices: attributes that count layers, with their value in the first unit minus `start`.
         rates: attributes that differ from unit to unit, with all values.
         counts: where the model says how many layers it has.
+        beside: what else in the model has an entry for each layer of the list.
+        total: how many layers the list has.
         ignore: patterns of attributes in which the layers may differ.
+        names: of its layers in the model's list.
+        behind: what stands behind the run in the model's list.
     """
 
     start: int
@@ -80,17 +96,28 @@ class Layout:
     indices: dict[str, int] = field(default_factory=dict)
     rates: dict[str, list[Any]] = field(default_factory=dict)
     counts: list[Count] = field(default_factory=list)
+    beside: Sequence[str] = ()
+    total: int = 0
     ignore: Sequence[str] = ()
+    names: Sequence[str] = ()
+    behind: list[Layout | Index] = field(default_factory=list)
 
     def note(self, before: int, now: int) -> None:
         """Let the model say that there are so many units now."""
         for count in self.counts:
             count.change(self.start, before * self.period, now * self.period)
+        for other in self.behind:
+            other.shift((now - before) * self.period)
+
+    def shift(self, by: int) -> None:
+        """Take note that there are so many more layers before the run."""
+        self.start += by
 
     def settings(self, step: int, steps: int) -> Iterator[tuple[str, str, Any]]:
         """The attributes of the layer at a step, each with its part of the layer."""
         nearest = int((step + 0.5) * self.units / steps)
-        own = {path: first + step * self.period for path, first in self.indices.items()}
+        at = self.start + step * self.period
+        own: dict[str, Any] = {path: at + first for path, first in self.indices.items()}
         own |= {path: values[nearest] for path, values in self.rates.items()}
         for path, value in own.items():
             part, _, name = path.rpartition(".")
@@ -118,7 +145,9 @@ class LayerBlock(ODEBlock):
     def __init__(self, units: Sequence[nn.Module], layout: Layout, *, move: bool = False):
         vars(self).update(layout=layout, _kept=Kept())
         count = len(units)
-        increment = LayerIncrement(template(units[0]))
+        # Of layers with and without dropout, one that has it.
+        full = max(units, key=lambda unit: sum(type(m) is not nn.Identity for m in unit.modules()))
+        increment = LayerIncrement(template(full))
         super().__init__(increment, Constant(), Euler(steps=count), span=(0.0, float(count)))
         fill(self, "layer.", units, move=move)
 

@@ -13,7 +13,7 @@ from continua.field import real, tensor
 from ._blocks import blocks, transformed
 
 
-def project_gradient(model: nn.Module) -> None:
+def project_gradient(model: nn.Module, *, mean: bool = False) -> None:
     r"""Replace the gradients of coefficients by those of the functions θ(s), in place.
 
     With the Gram matrix G of the basis over the block's span,
@@ -34,6 +34,8 @@ def project_gradient(model: nn.Module) -> None:
     Args:
         model: any module that contains ODE blocks. Parameters outside of blocks, and those without
             a gradient, are left alone.
+        mean: True takes the mean over the span in place of the integral. Weights that are
+            constant in depth then keep their gradient, whatever the length of the span.
 
     Theorem 1 and corollary 1 of Dissecting Neural ODEs (Massaroli et al. 2020).
 
@@ -55,7 +57,8 @@ def project_gradient(model: nn.Module) -> None:
                 continue
             seen.add(id(stack))
             inverse = inverse_gram(basis, torch.finfo(real(stack.grad.dtype)).eps)
-            stack.grad = transformed(inverse / abs(end - start), stack.grad)
+            length = 1.0 if mean else abs(end - start)
+            stack.grad = transformed(inverse / length, stack.grad)
 
 
 @functools.cache

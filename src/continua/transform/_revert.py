@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import warnings
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
 from continua._errors import ArgumentError
@@ -34,6 +37,13 @@ def revert(model: M) -> M:
         >>> [type(layer).__name__ for layer in ct.revert(small).layers]
         ['TransformerEncoderLayer', 'TransformerEncoderLayer']
     """
+    made, names = plain_layers(model)
+    _check_config(made, names)
+    return made
+
+
+def plain_layers(model: M) -> tuple[M, list[str]]:
+    """The same without a look at the config, and the names of the lists of layers."""
     refuse_elastic(model)
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
@@ -56,4 +66,37 @@ def revert(model: M) -> M:
         vars(empty).update(copy.deepcopy(own, memo))
         one.plain(memo, empty)
     set_recipe(made, None)
-    return made
+    names = [name for name, part in made.named_modules() if any(part is e for e in plain.values())]
+    return made, names
+
+
+def _check_config(model: nn.Module, names: Sequence[str]) -> None:
+    """Warn if the class of a model makes other layers of its config than the model has.
+
+    Args:
+        model: one of `transformers`, or any other, of which nothing is asked.
+        names: of the lists of layers to look at.
+    """
+    kind: Any = type(model)
+    config: Any = getattr(model, "config", None)
+    if getattr(kind, "config_class", None) is None or not hasattr(config, "to_dict"):
+        return
+
+    def shapes(one: nn.Module) -> dict[str, torch.Size]:
+        state = one.state_dict(keep_vars=True)
+        return {n: t.shape for n, t in state.items() if n.startswith(tuple(f"{x}." for x in names))}
+
+    try:
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+            again = kind(kind.config_class.from_dict(config.to_dict()))
+        if shapes(again) == shapes(model):
+            return
+        why = f"{kind.__name__}(config) makes other layers"
+    except Exception as error:  # whatever a class has to say about a config
+        why = str(error).strip().partition("\n")[0]
+    warnings.warn(
+        f"the config of {kind.__name__} does not say how many layers it has now, so that "
+        f"from_pretrained cannot load what save_pretrained writes, unless you change it ({why}); "
+        "continua.save stores the model before it is reverted",
+        stacklevel=3,
+    )

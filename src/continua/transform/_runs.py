@@ -16,15 +16,16 @@ from continua.field import refuse_unsupported
 
 from ._alike import Difference, all_tensors, compare
 from ._counts import counts
-from ._layers import Layout
+from ._layers import Index, Layout
 from ._stacking import CONSTANT_ONLY, same_constant, varies
 
 #: the lists of layers that are looked into; a class derived from them may do more than hold them
 LISTS = (nn.ModuleList, nn.Sequential)
+HOLDERS = (*LISTS, nn.ModuleDict)
 #: parts of the names of attributes that count layers
-INDICES = ("idx", "index", "layer_id", "layer_num")
+INDICES = ("idx", "index", "layer_id", "layer_num", "seed")
 #: how many layers may recur together
-PERIODS = (1, 2)
+PERIODS = range(1, 9)
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,20 @@ class _Finder:
                         own = layers[run.start : run.stop]
                         inside |= {id(part) for one in own if one for part in one.modules()}
                     yield run
+            elif isinstance(module, HOLDERS):
+                yield from self._unread(name, module)
+
+    def _unread(self, name: str, module: nn.Module) -> Iterator[LayerRun]:
+        """A list of a class of its own with two like layers in a row."""
+        layers = list(module._modules.values())
+        for i, (one, other) in enumerate(pairwise(layers)):
+            if one is not None and type(one) is type(other) and self._like_neighbour(layers, i):
+                reason = (
+                    f"{type(module).__name__} is no plain nn.ModuleList or nn.Sequential, and may "
+                    "do more than hold its layers"
+                )
+                yield self._run(name, i, [layer for layer in layers[i:] if layer], 1, reason, 0)
+                return
 
     def _runs(self, name: str, layers: Sequence[nn.Module | None]) -> Iterator[LayerRun]:
         """What a list of layers holds, in order."""
@@ -115,12 +130,17 @@ class _Finder:
             for period in PERIODS:
                 stop, reason = self._extent(layers, at, period)
                 reasons.append(reason)
-                if stop - at > best[0] - at and stop - at >= 2 * period:
+                if stop > best[0] and stop - at >= 2 * period:
                     best = (stop, period, "")
+                if best[0] == len(layers):
+                    break
             stop, period, reason = best
             own = [layer for layer in layers[at:stop] if layer is not None]
             if stop - at < 2:
                 reason = reasons[0]
+                if stop == len(layers) > 1:  # the last, which has no next
+                    both = f"layers {at - 1} and {at}"
+                    reason = self._unlike(both, layers[at - 1], layers[at], 1)
             else:
                 reason = self._refused(own)
             if own and (stop - at > 1 or (reason and self._like_neighbour(layers, at))):
@@ -174,7 +194,7 @@ class _Finder:
         except ModuleError as error:
             return str(error)
         for difference in differences:
-            if not (_is_index(difference, step) or _is_rate(difference)):
+            if not (_is_index(difference, step) or _is_rate(difference, one, other)):
                 return difference.sentence(both)
         theirs = all_tensors(other)
         for key, value in all_tensors(one).items():
@@ -190,6 +210,10 @@ class _Finder:
         kind = type(first).__name__
         if not any(True for _ in first.children()):
             return f"{kind} is a single module and no residual layer; convert([...]) takes a list"
+        if type(first) is nn.ModuleList and any(
+            _is_function(first, name, buffer) for name, buffer in first.named_buffers()
+        ):
+            return f"the model takes each {kind} apart, so that the state in it cannot be followed"
         if not any(varies(p) for p in first.parameters()):
             return f"{kind} has no weights that can vary with depth"
         own: Counter[int] = Counter(id(layer) for layer in layers)
@@ -225,28 +249,46 @@ class _Finder:
             }
             for path, difference in paths.items():
                 if _is_index(difference, period):
-                    layout.indices[prefix + path] = _attribute(own[0], path)
+                    layout.indices[prefix + path] = _attribute(own[0], path) - layout.start
                 else:
-                    layout.rates[prefix + path] = [_attribute(layer, path) for layer in own]
+                    # Some models have no dropout where the rate is 0.
+                    layout.rates[prefix + path] = [_attribute(layer, path, 0.0) for layer in own]
 
 
-def _attribute(layer: nn.Module, path: str) -> Any:
+def indices(layer: nn.Module, at: int) -> list[Index]:
+    """The attributes of a layer that say which one of a list it is."""
+    return [
+        Index(part, name)
+        for part in layer.modules()
+        for name, value in vars(part).items()
+        if type(value) is int and value == at and _counts(name)
+    ]
+
+
+def _counts(name: str) -> bool:
+    """Whether an attribute is called like one that counts layers."""
+    return any(word in name.lower() for word in INDICES)
+
+
+def _attribute(layer: nn.Module, path: str, default: Any = None) -> Any:
     part, _, name = path.rpartition(".")
-    return getattr(layer.get_submodule(part), name)
+    return getattr(layer.get_submodule(part), name, default)
 
 
 def _is_index(difference: Difference, step: int) -> bool:
     """Whether an attribute counts layers."""
     path, one, other = difference
-    name = path.rpartition(".")[2].lower()
     whole = all(isinstance(v, int) and not isinstance(v, bool) for v in (one, other))
-    return whole and other - one == step and any(word in name for word in INDICES)
+    return whole and other - one == step and _counts(path.rpartition(".")[2])
 
 
-def _is_rate(difference: Difference) -> bool:
+def _is_rate(difference: Difference, *layers: nn.Module) -> bool:
     """Whether an attribute is a rate of dropout."""
     path, one, other = difference
-    return "drop" in path.lower() and all(isinstance(v, float) for v in (one, other))
+    part = path.rpartition(".")[0]
+    owners = [type(layer.get_submodule(part)).__name__ for layer in layers]
+    named = "drop" in " ".join([path, *owners]).lower()
+    return named and all(type(v) in (int, float) for v in (one, other))
 
 
 def _is_function(layer: nn.Module, name: str, value: Tensor) -> bool:

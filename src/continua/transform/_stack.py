@@ -9,9 +9,11 @@ from typing import Any
 
 from torch import nn
 
-from ._layers import Group, LayerBlock
-from ._runs import LayerRun
-from ._stacking import with_hidden
+from continua._errors import ModuleError
+
+from ._layers import Group, Index, LayerBlock, Layout
+from ._runs import LayerRun, indices
+from ._stacking import is_cache, with_hidden
 
 
 class Layers(nn.Module):
@@ -28,12 +30,15 @@ class Layers(nn.Module):
     whole = False
 
     def __iter__(self) -> Iterator[Any]:
+        total = len(self)
         for module in self._modules.values():
             if not isinstance(module, LayerBlock):
                 yield module
             elif self.whole:
                 yield _Whole(module)
             else:
+                if module.layout.total != total:
+                    module.layout.total = total
                 yield from module.layers()
 
     def __len__(self) -> int:
@@ -41,7 +46,14 @@ class Layers(nn.Module):
         return sum(len(m) if isinstance(m, LayerBlock) else 1 for m in modules)
 
     def __getitem__(self, at: Any) -> Any:
-        return list(self)[at]
+        layers = list(self)
+        try:
+            return layers[at]
+        except IndexError:
+            raise IndexError(
+                f"layer {at} is asked for, and there are {len(layers)}: the model counts its "
+                "layers itself, and that number has to change with them"
+            ) from None
 
     def __bool__(self) -> bool:
         return True
@@ -50,14 +62,15 @@ class Layers(nn.Module):
 
     def plain(self, memo: dict[Any, Any], into: nn.Module) -> None:
         """Put plain layers into a list that is empty."""
-        made: list[nn.Module | None] = []
-        for module in self._modules.values():
+        made: list[tuple[str, nn.Module | None]] = []
+        for name, module in self._modules.items():
             if isinstance(module, LayerBlock):
-                made += module.plain_layers(memo)
+                made += zip(module.layout.names, module.plain_layers(memo), strict=False)
             else:
-                made.append(copy.deepcopy(module, memo))
-        for i, layer in enumerate(made):
-            into.add_module(str(i), layer)
+                made.append((name, copy.deepcopy(module, memo)))
+        numbered = all(name.isdigit() for name, _ in made)
+        for i, (name, layer) in enumerate(made):
+            into.add_module(str(i) if numbered else name, layer)
 
 
 class LayerList(Layers, nn.ModuleList):
@@ -83,8 +96,8 @@ class _Whole:
 
         handle = layer.register_forward_hook(note)
         try:
-            args = tuple(None if _is_cache(a) else a for a in args)
-            kwargs = {name: None if _is_cache(a) else a for name, a in kwargs.items()}
+            args = tuple(None if is_cache(a) else a for a in args)
+            kwargs = {name: None if is_cache(a) else a for name, a in kwargs.items()}
             end = self._block(z, *args, **kwargs)
             if outs[0] is None:  # the fit of layers puts something else in the block's place
                 self._block.slope(self._block.span[0], z, *args, **kwargs)
@@ -95,10 +108,12 @@ class _Whole:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._block.layers()[0], name)
 
-
-def _is_cache(value: Any) -> bool:
-    """Whether an argument keeps keys and values per layer, which a block as a whole has not."""
-    return any(kind.__name__ == "Cache" for kind in type(value).__mro__)
+    def __iter__(self) -> Iterator[Any]:
+        kind = type(self._block.field.layer).__name__
+        raise ModuleError(
+            f"the model takes each {kind} apart and calls its parts itself; only layers that it "
+            "calls can be run as one block, as fit and heal do"
+        )
 
 
 def lists(model: nn.Module) -> list[Layers]:
@@ -140,8 +155,22 @@ def with_blocks(container: nn.Module, runs: Sequence[LayerRun], *, move: bool) -
         units = layers if p == 1 else [Group(layers[i : i + p]) for i in range(0, len(layers), p)]
         for unit in units:
             unit.training = layers[0].training
+        run.layout.names = [name for name, _ in children[run.start : run.stop]]
+        run.layout.behind = _behind(run, runs, children)
         made.add_module(f"block{run.start}", LayerBlock(units, run.layout, move=move))
         at = run.stop
     for name, child in children[at:]:
         made.add_module(name, child)
     return made
+
+
+def _behind(
+    run: LayerRun, runs: Sequence[LayerRun], children: Sequence[tuple[str, nn.Module | None]]
+) -> list[Layout | Index]:
+    """The runs and the indices in layers behind a run, which follow its number of layers."""
+    inside = {i for other in runs for i in range(other.start, other.stop)}
+    found: list[Layout | Index] = [o.layout for o in runs if o.start > run.start and o.layout]
+    for i, (_, child) in enumerate(children):
+        if i >= run.stop and i not in inside and child is not None:
+            found += indices(child, i)
+    return found

@@ -74,6 +74,11 @@ def with_hidden(out: Any, z: Tensor) -> Any:
     return type(out)((z, *out[1:])) if isinstance(out, list | tuple) else z
 
 
+def is_cache(value: Any) -> bool:
+    """Whether an argument keeps keys and values of every layer."""
+    return any(kind.__name__ == "Cache" for kind in type(value).__mro__)
+
+
 def template(layer: nn.Module) -> nn.Module:
     """A copy of a layer to make a block of, its weights without memory and none of them frozen."""
     memo: dict[int, Any] = {

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from continua._errors import ArgumentError
 from continua.field import Twin, real, slot, tensor, updated, values_at
 from continua.solve import Stats
 
-from ._stacking import check_shape, hidden, with_hidden
+from ._stacking import check_shape, hidden, is_cache, with_hidden
 
 if TYPE_CHECKING:
-    from ._layers import LayerBlock
+    from ._layers import LayerBlock, Layout
 
 #: of devices, where two tensors can be asked whether they are the same memory
 KINDS = ("cpu", "cuda", "mps")
@@ -42,6 +43,7 @@ class Steps:
         self._before: dict[str, Tensor] = {}
         self._seen = {name: slot(block.field, name) for name in block.expansion.bases}
         layout, self.layers = block.layout, list[nn.Module]()
+        self._start = layout.start
         for i, twin in enumerate(self._twins):
             unit: Any = twin.module.layer
             for part, name, value in layout.settings(i, block.steps):
@@ -50,11 +52,14 @@ class Steps:
             if layout.period == 1 and block.steps != layout.units:
                 _reshape(unit, block.width)
             self.layers += own
+        if block.steps != layout.units:
+            _check_caches(self.layers[0], layout)
         _followed(self.layers[-1], self._finish)
 
     def current(self, block: LayerBlock) -> bool:
         """Whether the layers are those of the block as it is now."""
-        return self._twins[0].current(block.field, block.expansion)
+        moved = self._start != block.layout.start
+        return not moved and self._twins[0].current(block.field, block.expansion)
 
     def refresh(self) -> None:
         """Give every layer its tensors."""
@@ -157,6 +162,25 @@ def _reshape(layer: nn.Module, width: float) -> None:
         return out if width == 1 else with_hidden(out, torch.lerp(z, end, width))
 
     vars(layer)["forward"] = part
+
+
+def _check_caches(layer: nn.Module, layout: Layout) -> None:
+    """Let a layer refuse a cache of more layers than the model has."""
+    forward: Callable[..., Any] = layer.forward
+
+    @functools.wraps(forward)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        for value in (*args, *kwargs.values()):
+            if is_cache(value):
+                own = getattr(value, "self_attention_cache", value)
+                if len(own.layers) > layout.total:
+                    raise ArgumentError(
+                        f"the cache has {len(own.layers)} layers and the model {layout.total}: a "
+                        "model that was made smaller needs a cache of its own"
+                    )
+        return forward(*args, **kwargs)
+
+    vars(layer)["forward"] = checked
 
 
 def _followed(layer: nn.Module, after: Callable[[], None]) -> None:

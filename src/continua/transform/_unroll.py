@@ -19,7 +19,7 @@ from continua.field import Field, copied, is_sharded, put, tensor, values_at
 from continua.solve import Dynamics, Evaluate, RungeKutta, Stage
 
 from ._blocks import blocks, blocks_if_any, refuse_elastic, set_recipe
-from ._revert import revert
+from ._revert import plain_layers
 from ._stack import converted
 from ._stacking import Increment
 
@@ -55,7 +55,7 @@ def unroll(model: nn.Module) -> nn.Module:
     refuse_elastic(model)
     model = copied(model) if is_sharded(model) else model
     if converted(model):
-        model = revert(model)
+        model, _ = plain_layers(model)
         if not blocks_if_any(model):
             return model
     plain = {id(block): _plain(block) for block in blocks(model).values()}

@@ -10,10 +10,11 @@ from torch import nn
 
 from continua.basis import PiecewiseConstant, sample
 from continua.block import ODEBlock
-from continua.field import non_negative, tensor
+from continua.field import listed, non_negative, tensor
 from continua.solve import Euler
 
 from ._batches import REFUSALS
+from ._layers import LayerBlock
 from ._stacking import Increment, hidden
 
 
@@ -29,6 +30,20 @@ def warn_unread(name: str, block: ODEBlock) -> None:
                 f"{_of(name)}, and never the others; give a smaller basis= as well, or more steps",
                 stacklevel=3,
             )
+
+
+def warn_beside(name: str, block: ODEBlock) -> None:
+    """Warn of what a model has for each of its layers, of which there are fewer now."""
+    if not isinstance(block, LayerBlock) or block.steps == block.layout.units:
+        return
+    before = block.layout.units * block.layout.period
+    if block.layout.beside:
+        warnings.warn(
+            f"block {name!r} has {len(block)} layers now, and the model has an entry in "
+            f"{listed(block.layout.beside)} for each of {before}: "
+            "a layer gets the entry at its new place, not its own",
+            stacklevel=3,
+        )
 
 
 def warn_post_norm(name: str, block: ODEBlock) -> None:
