@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -75,13 +75,17 @@ def without_recipe(arguments: Sequence[str]) -> str | None:
         return None
     for folder in rest:
         for file in (Path(folder, "run.json"), Path(folder, "origin.json")):
-            with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-                recipe = json.loads(file.read_bytes())["recipe"]
-                if ".py:" in recipe and recipe.isprintable():
-                    return (
-                        f"{folder} was trained by {recipe[:99]}, a file of yours that has to be "
-                        f"named again: --recipe {recipe[:99]}"
-                    )
+            head = ""
+            with contextlib.suppress(OSError, ValueError):
+                if file.is_file():
+                    with file.open("rb") as opened:
+                        head = opened.read(2**16).decode("utf-8", "replace")
+            told = re.search(r'"recipe": "([\w./ -]{1,99}\.py:\w{1,99})"', head)
+            if told is not None:
+                return (
+                    f"{folder} was trained by {told[1]}, a file of yours that has to be named "
+                    f"again: --recipe {shlex.quote(told[1])}"
+                )
     return None
 
 

@@ -7,7 +7,7 @@ import io
 import json
 import tarfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from data import layouts
 from train.subjects import Small, small, task
 
 FULL = Training(batch_size=8, epochs=2, learning_rate=0.05, schedule="constant")
+LONGER = replace(FULL, epochs=3)
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def _runs(root: Path) -> dict[str, Format]:
         (folder / inside / "SHA256SUMS").write_text("".join(lines))
 
     def resumed(folder: Path) -> Any:
-        return digest(fit(small, task(), FULL, folder, device="cpu").model)
+        return digest(fit(small, task(), LONGER, folder, device="cpu").model)
 
     def index(folder: Path) -> Any:
         found = Checkpoints(folder)
@@ -163,7 +164,7 @@ def _runs(root: Path) -> dict[str, Format]:
 
     return {
         "checkpoint": Format(run, sealed, checkpoint, sealed, repair),
-        "resume": Format(run, sealed, resumed, sealed, repair, weight=1),
+        "resume": Format(run, sealed, resumed, sealed, repair, weight=2),
         "index": Format(run, ("checkpoints/index.json",), index),
         "metrics": Format(run, ("metrics.jsonl",), read_history),
         "run.json": Format(setup, ("run.json",), lambda f: repr(Run.open(f).config())),

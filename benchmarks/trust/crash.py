@@ -51,7 +51,7 @@ EVENTS = {
 INSIDE = {"os.scandir", "os.remove", "os.rmdir"}
 # A checkpoint after every batch, and a change of size on the way.
 COURSE = Training(
-    epochs=2, epoch_steps=3, batch_size=16, refine_epochs=(1,), checkpoint_minutes=1e-9
+    epochs=2, epoch_steps=2, batch_size=16, refine_epochs=(1,), checkpoint_minutes=1e-9
 )
 
 
@@ -190,11 +190,12 @@ class Campaign:
 
     Args:
         folder: for the runs.
+        out: for those that went wrong.
         seed: of the moments.
     """
 
-    def __init__(self, folder: Path, seed: int):
-        self.folder, self.random = folder, random.Random(seed)
+    def __init__(self, folder: Path, out: Path, seed: int):
+        self.folder, self.out, self.random = folder, out, random.Random(seed)
         self.task = task()
         self.places: dict[str, int] = {}
         for where in ("file operation", "module call"):
@@ -253,7 +254,7 @@ class Campaign:
             # A run that resumes may end before this place.
             self.done[f"{where}, {fault}, run not stopped"] += self.count() >= number
         else:
-            self.wrong.append(f"{what}: exit code {code}")
+            self.went_wrong(run, f"{what}: exit code {code}")
 
     def attempt(self, what: tuple[str, str, int] | None) -> None:
         """Disturb a run, now and then once more, then let it end and compare."""
@@ -266,8 +267,12 @@ class Campaign:
         found = outcome(run) if code == 0 else {}
         different = [key for key in self.expected if found.get(key) != self.expected[key]]
         if different and not self.stopped:  # the signal reaches the children too
-            self.wrong.append(f"{what}: exit code {code}, other {', '.join(different)}")
-            shutil.copytree(run, self.folder / f"wrong-{len(self.wrong)}", dirs_exist_ok=True)
+            self.went_wrong(run, f"{what}: exit code {code}, other {', '.join(different)}")
+
+    def went_wrong(self, run: Path, sentence: str) -> None:
+        print(sentence, flush=True)
+        self.wrong.append(sentence)
+        shutil.copytree(run, self.out / f"wrong-{len(self.wrong)}", dirs_exist_ok=True)
 
 
 def main() -> int:
@@ -275,18 +280,16 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200, help="disturbances, at least")
     parser.add_argument("--minutes", type=float, default=60, help="stop after this time")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="keep runs that went wrong here")
+    parser.add_argument("--out", type=Path, default=Path("runs/crash"), help="for wrong runs")
     options = parser.parse_args()
     torch.set_num_threads(1)
     # In memory where that can be: a killed process loses nothing that it wrote, synced or not.
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(dir=memory) as temporary:
-        folder = options.out or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
         # What is imported when it is first used is imported once, here.
         fit(lambda: ct.build(Net), task(), COURSE, Path(temporary, "first"), device="cpu")
         gc.freeze()
-        campaign = Campaign(folder, options.seed)
+        campaign = Campaign(Path(temporary), options.out, options.seed)
         queue = campaign.faults()
         print(f"{campaign.places}, {campaign.seconds:.2f} s a run", flush=True)
         turn, end = 0, time.monotonic() + 60 * options.minutes
@@ -303,7 +306,14 @@ def main() -> int:
     for what, count in sorted(campaign.done.items()):
         print(f"{count:6,}  {what}")
     print(f"{turn:,} runs disturbed {sum(campaign.done.values()):,} times")
-    print("\n".join(campaign.wrong) or "all ended with the same bits")
+    print(
+        f"{len(campaign.every) - len(queue):,} of {len(campaign.every):,} places and faults tried"
+    )
+    print(
+        f"{len(campaign.wrong)} in {options.out}"
+        if campaign.wrong
+        else "all ended with the same bits"
+    )
     return bool(campaign.wrong)
 
 

@@ -35,8 +35,8 @@ from .corpus import Format, corpus
 from .mutate import mutated
 
 SECONDS, BYTES = 10, 2**30
-#: a process that says nothing for so long is ended; much longer, since others may use the machine
-PATIENCE = 300
+#: a process that says nothing for so long, in seconds of processor time, is ended
+PATIENCE = 60
 
 
 class Hang(BaseException):
@@ -170,11 +170,17 @@ def campaign(fuzzer: Fuzzer, mutants: int, minutes: float, chunk: int = 500) -> 
 def _followed(lines: Any, child: int, number: int, end: float, seen: Counter[str]) -> int:
     """Read what a child says until it ends, or has to; the number of the next mutant."""
 
-    def stop(*_: Any) -> None:
+    def stop() -> None:
         os.kill(child, signal.SIGKILL)
 
-    signal.signal(signal.SIGALRM, stop)
+    def look(*_: Any) -> None:
+        if _worked(child) - before > PATIENCE:
+            stop()
+        signal.alarm(PATIENCE)
+
+    signal.signal(signal.SIGALRM, look)
     while True:
+        before = _worked(child)
         signal.alarm(PATIENCE)
         line = lines.readline()
         signal.alarm(0)
@@ -187,6 +193,12 @@ def _followed(lines: Any, child: int, number: int, end: float, seen: Counter[str
             print(f"{name} {number - 1}: {wrong}", flush=True)
         if time.monotonic() > end:
             stop()
+
+
+def _worked(process: int) -> float:
+    """Seconds of processor time, which others on the machine do not change."""
+    told = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> int:

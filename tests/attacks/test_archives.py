@@ -51,6 +51,19 @@ def test_a_link_in_a_tar(tmp_path, target):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_sparse_file_in_a_tar(tmp_path):
+    """Half a kilobyte that stands for 8 GB of zeros."""
+    header = bytearray(tarfile.TarInfo("data.bin").tobuf(tarfile.GNU_FORMAT))
+    number = b"%011o\0" % (2**33 - 1)
+    header[156:157], header[386:398], header[483:495] = b"S", number, number
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(bytes(header) + bytes(1024)))
+    with pytest.raises(ct.FileError, match=r"data\.bin is a link or sparse"):
+        unpack(tmp_path / "a.tar.gz", ["data.bin"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("name", ["data.bin", "something else"])
 def test_a_tar_bomb(tmp_path, name):
     path = archived(tmp_path / "a.tar.gz", (name, bytes(MUCH)), ("data.bin", b"x"))
@@ -82,6 +95,15 @@ def test_a_tar_that_is_none(tmp_path):
 def test_a_zip_bomb(tmp_path):
     np.savez_compressed(tmp_path / "clips.npz", clips=np.zeros((48, 4, 512, 512), np.uint8))
     with pytest.raises(ct.FileError, match="unpacks to"):
+        load("frames", folder=tmp_path)
+
+
+def test_a_picture_bomb(tmp_path):
+    Image = pytest.importorskip("PIL.Image")
+    (tmp_path / "clip").mkdir()
+    Image.new("RGB", (8_000, 8_000)).save(tmp_path / "clip" / "frame0.png")
+    assert (tmp_path / "clip" / "frame0.png").stat().st_size < 2**20
+    with pytest.raises(ct.FileError, match=r"frame0\.png .* unpacks to 192,000,000 bytes"):
         load("frames", folder=tmp_path)
 
 

@@ -4,6 +4,8 @@ import json
 import shutil
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import continua as ct
 from attacks.crafted import with_checksums
@@ -94,6 +96,11 @@ CHANGES = {
     "a generator of another kind": lambda s: s["python"].update(random=[3, [1], None]),
     "a negative key": lambda s: s["python"]["numpy"][1].__setitem__(0, -1),
     "an endless position": lambda s: s["python"]["numpy"].__setitem__(2, float("inf")),
+    "a key that is too short": lambda s: s["python"]["numpy"][1].pop(),
+    # NumPy does not check it, and reads memory that is not its own.
+    "a position beyond the key": lambda s: s["python"]["numpy"].__setitem__(2, 10**8),
+    "a position before the key": lambda s: s["python"]["numpy"].__setitem__(2, -1),
+    "a batch before the first": lambda s: s["position"].update(batch=-(10**9)),
     "about a list": lambda s: s.update(about=[]),
     "training a list": lambda s: s["about"].update(training=[]),
     "format a text": lambda s: s.update(format="1"),
@@ -109,3 +116,25 @@ def test_wrong_types_in_a_checkpoint(folder, change):
     with_checksums(last)
     with pytest.raises(ct.FileError, match=r"elsewhere to go on from"):
         run(folder, course(epochs=3))
+
+
+def test_an_optimizer_of_another_shape(folder):
+    last = Checkpoints(folder).last()
+    tensors = load_file(last / "training.safetensors")
+    name = next(n for n, t in tensors.items() if n.startswith("optimizer.") and t.numel() > 1)
+    save_file(tensors | {name: tensors[name][:-1].contiguous()}, last / "training.safetensors")
+    with_checksums(last)
+    with pytest.raises(ct.FileError, match=r"of the optimizer has shape .*elsewhere to go on from"):
+        run(folder, course(epochs=3))
+
+
+def test_a_file_does_not_change_the_settings_of_an_optimizer(folder, tmp_path):
+    other = shutil.copytree(folder, tmp_path / "other")
+    last = Checkpoints(other).last()
+    state = json.loads((last / "training.json").read_text())
+    state["optimizer"]["param_groups"][0] |= {"momentum": "x", "lr": 1e9, "weight_decay": -5}
+    (last / "training.json").write_text(json.dumps(state))
+    with_checksums(last)
+    outcomes = [run(each, course(epochs=3)) for each in (folder, other)]
+    for one, two in zip(*(o.model.state_dict().values() for o in outcomes), strict=True):
+        assert torch.equal(one, two)

@@ -50,8 +50,12 @@ def payload(marker) -> dict:
 
 def test_torch_fx_runs_nothing(tmp_path):
     folder = craft(tmp_path / "model", payload(tmp_path / "ran"))
-    with pytest.raises(ct.FileError, match=r"reduce_graph_module.*factory=.*--trust torch"):
+    with pytest.raises(ct.FileError, match=r"reduce_graph_module.*factory=\.\.\.\)$"):
         ct.load(folder)
+    # What is advised must not be the attack itself, and asking for it all the same does not help.
+    for package in ("torch", "torch.fx", "torch.fx.graph_module"):
+        with pytest.raises(ct.ContinuaError, match="run code of its own"):
+            ct.load(folder, trust=[package])
     assert not (tmp_path / "ran").exists()
 
 
@@ -73,6 +77,51 @@ def test_only_listed_names(name, tmp_path):
     folder = craft(tmp_path, {"name": name, "arguments": {}})
     with pytest.raises(ct.FileError, match="not on the list"):
         ct.load(folder)
+
+
+def test_the_sentence_has_both_remedies(tmp_path):
+    folder = craft(tmp_path, {"name": "my_package.nets:Net", "arguments": {}})
+    said = r"'my_package\.nets:Net'.*factory=.*trust=\['my_package'\].*--trust my_package$"
+    with pytest.raises(ct.FileError, match=said):
+        ct.load(folder)
+
+
+@pytest.mark.parametrize("package", ["os", "builtins", "continua", "continua.files", "importlib"])
+def test_packages_that_cannot_be_trusted(package, tmp_path):
+    told = {"folder": str(tmp_path / "other"), "trust": ["nets"]}
+    folder = craft(tmp_path, {"name": "continua.files._load:load", "arguments": told})
+    with pytest.raises(ct.ContinuaError, match=f"trust='{package}' would let a file run"):
+        ct.load(folder, trust=[package])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nets_evil:Net",
+        "nets.:Net",
+        ".nets:Net",
+        "n\u0435ts:Net",  # a Cyrillic e
+        "\uff4eets:Net",  # a wide n, which Python's own source code would read as n
+        "nets\u200b:Net",
+        "NETS:Net",
+        "nets/../os:Net",
+        "nets:",
+        "nets:Net.__init__",
+        "nets:Net.__class__",
+        "nets:Net.__mro__",
+        "nets:Net.forward.__globals__",
+        "nets:Net:Net",
+        "nets.__main__:Net",
+        "nets:__builtins__.exec",
+        "nets:__loader__.load_module",
+    ],
+)
+def test_names_that_only_look_like_a_trusted_package(name, tmp_path):
+    folder = craft(tmp_path, {"name": name, "arguments": {}})
+    before = set(sys.modules)
+    with pytest.raises(ct.FileError, match="factory"):
+        ct.load(folder, trust=["nets"])
+    assert set(sys.modules) == before
 
 
 @pytest.fixture
@@ -117,6 +166,8 @@ def test_a_string_of_packages_is_a_mistake(tmp_path):
     folder = ct.save(ct.build(Net), tmp_path)
     with pytest.raises(ct.ContinuaError, match=r"trust is a list"):
         ct.load(folder, trust="nets")
+    with pytest.raises(ct.ContinuaError, match=r"trust is a list"):
+        ct.load(folder, trust=[sys.modules["nets"]])
 
 
 def test_what_the_caller_hands_over_is_called(tmp_path):

@@ -31,7 +31,8 @@ def main(rank: int, port: int, folder: str) -> None:
     dist.init_process_group(backend, rank=rank, world_size=2)
     if DEVICE == "cuda":
         torch.cuda.set_device(rank)
-    found = {"statistics": statistics(rank), "sharded": {}, "said": said(folder)}
+    found = {"statistics": statistics(rank), "sharded": {}, "said": said()}
+    found["gathered"] = gathered(folder)
     for kind in KINDS:
         found["sharded"][repr(kind)] = sharded(kind)
     torch.save(found, Path(folder) / f"{rank}.pt")
@@ -66,21 +67,67 @@ def sharded(kind) -> str:
     return "same"
 
 
-def said(folder: str) -> dict[str, str]:
+def said() -> dict[str, str]:
     """What is said to uses of a model in shards."""
     mesh = init_device_mesh(DEVICE, (2,))
     block = made(KINDS[0])
     fully_shard(block.field[0], mesh=mesh)
     model = made(KINDS[0])
     fully_shard(model, mesh=mesh)
-    calls = {
-        "child": lambda: block(inputs()),
-        "refine": lambda: ct.refine(model),
-        "compress": lambda: ct.compress(model, steps=1),
-        "save": lambda: ct.save(model, folder, nn.Linear, {"in_features": 1, "out_features": 1}),
-        "unroll": lambda: ct.unroll(model),
-    }
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    calls = {"child": lambda: block(inputs()), "refine": lambda: ct.refine(model, optimizer)}
     return {name: sentence(call) for name, call in calls.items()}
+
+
+class Net(nn.Module):
+    """A block between layers, of which the last is tied to the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.block = nn.Linear(3, 3).double(), made(KINDS[0], ct.PiecewiseConstant(4))
+        self.last = nn.Linear(3, 3).double()
+        self.last.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(self.block(self.first(x)))
+
+
+def gathered(folder: str) -> dict[str, bool]:
+    """Whether verbs make of a model in shards what they make of it in one piece."""
+    torch.manual_seed(2)
+    one, x = ct.build(Net).to(DEVICE), inputs()
+    model = copy.deepcopy(one)
+    calls = []
+    model.register_forward_hook(lambda *_: calls.append(1))  # a hook of one's own stays
+    mesh = init_device_mesh(DEVICE, (2,))
+    fully_shard(model.block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model(x).sum().backward()  # as in the middle of a training
+    verbs = {
+        "refine": ct.refine,
+        "compress": lambda m: ct.compress(m, ct.PiecewiseConstant(2)),
+        "fit": lambda m: ct.compress(
+            m, ct.PiecewiseConstant(2), method="fit", calibrate=[x, 2 * x]
+        ),
+        "unroll": lambda m: ct.unroll(m.eval()),
+    }
+    found = {}
+    for name, verb in verbs.items():
+        made_of = verb(model)
+        plain = type(made_of).__mro__[1].__name__ != "FSDPModule"
+        found[name] = plain and torch.equal(made_of(x), verb(one)(x))
+    found["hook"] = len(calls) > 1
+    for name, each in {"one": one, "shards": model, "refined": ct.refine(model)}.items():
+        if name != "one" or dist.get_rank() == 0:
+            ct.save(each, Path(folder, name))
+    dist.barrier()
+    same = [Path(folder, name, "model.safetensors").read_bytes() for name in ("one", "shards")]
+    found["save"] = same[0] == same[1]
+    found["load"] = torch.equal(
+        ct.load(Path(folder, "refined"), factory=Net)(x.cpu()), ct.refine(one).eval().cpu()(x.cpu())
+    )
+    found["still works"] = torch.equal(model(x), one(x))
+    return found
 
 
 def sentence(call) -> str:

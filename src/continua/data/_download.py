@@ -78,9 +78,13 @@ def unpack(archive: Path, names: Sequence[str], folder: Path) -> None:
                     name = member.name.rpartition("/")[2]
                     if name not in names or member.isdir():
                         continue
-                    source = tar.extractfile(member) if member.isreg() else None
+                    # A sparse file is far larger than what is stored of it.
+                    plain = member.isreg() and not member.issparse()
+                    source = tar.extractfile(member) if plain else None
                     if source is None:
-                        raise FileError(f"{archive} cannot be unpacked: {member.name} is a link")
+                        raise FileError(
+                            f"{archive} cannot be unpacked: {member.name} is a link or sparse"
+                        )
                     with source, open(Path(temporary, name), "wb") as target:
                         shutil.copyfileobj(source, target, 2**20)
                 while file.read(2**20):  # the checksum is at the very end

@@ -178,6 +178,9 @@ def _opener() -> Callable[[Path], Tensor]:
     def opened(path: Path) -> Tensor:
         try:
             with Image.open(path, formats=("PNG", "JPEG")) as image:
+                size = 3 * image.width * image.height
+                if size > (most := most_unpacked(path)):
+                    raise ValueError(f"it unpacks to {size:,} bytes, more than {most:,}")
                 plain = image if image.mode == "L" else image.convert("RGB")
                 pixels = torch.from_numpy(np.array(plain, dtype=np.uint8))
         except Exception as error:  # Pillow has many kinds

@@ -11,12 +11,13 @@ from torch.nn.utils import parametrize
 
 from continua._errors import ModuleError
 
+from ._shards import in_shards, is_sharded, whole
+
 Registry = dict[str, Tensor | None]
 
 SHARDED = (
-    "the weights of a field are sharded; apply fully_shard to the block or to the whole model, and "
-    "gather the weights (get_model_state_dict with full_state_dict=True) before a model is "
-    "copied, saved, refined or compressed"
+    "the weights of a field are sharded; apply fully_shard to the block or to the whole model, not "
+    "to parts of a field"
 )
 
 
@@ -42,19 +43,9 @@ def held(registry: Registry, key: str) -> Tensor:
     value = registry.get(key)
     if value is None:
         raise ModuleError(_gone(key))
-    if _sharded(value):
+    if in_shards(value):
         raise ModuleError(SHARDED)
     return value
-
-
-def _sharded(value: Tensor) -> bool:
-    return type(value).__name__ == "DTensor"  # its class is not imported until it is used
-
-
-def refuse_sharded(module: nn.Module) -> None:
-    """Refuse a module whose weights are spread over processes."""
-    if any(map(_sharded, module.parameters())):
-        raise ModuleError(SHARDED)
 
 
 def _gone(name: str) -> str:
@@ -105,8 +96,12 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def copied(module: M, memo: dict[int, Any] | None = None) -> M:
-    """A deep copy, or a sentence on why there is none; `memo` as for `copy.deepcopy`."""
-    refuse_sharded(module)
+    """A deep copy, or a sentence on why there is none; `memo` as for `copy.deepcopy`.
+
+    Of a module in shards it has all weights, and every process has to ask for it.
+    """
+    if is_sharded(module):
+        return whole(module)
     try:
         return copy.deepcopy(module, memo)
     except (RuntimeError, TypeError) as error:

@@ -15,9 +15,11 @@ from typing import Any
 from continua._errors import FileError
 
 #: bounds of a JSON file: its bytes, how deep it nests, the digits of an integer
-MOST_BYTES, MOST_LEVELS, MOST_DIGITS = 2**26, 64, 19
+MOST_BYTES, MOST_LEVELS, MOST_DIGITS = 2**24, 64, 19
 CHECKSUMS = "SHA256SUMS"
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
+#: all but the brackets outside of strings; no way back, so that no text takes long
+_BETWEEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[^][{}"]++', re.DOTALL)
+_PAIR = re.compile(r"\[\]|\{\}")
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -81,6 +83,8 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_bytes(path: Path, most: int | None = None) -> bytes:
     """All bytes of a file, if they are not too many."""
     try:
+        if path.exists() and not path.is_file():
+            raise FileError(f"{path} cannot be read: it is no regular file")
         with path.open("rb") as file:
             content = file.read(-1 if most is None else most + 1)
     except FileNotFoundError:
@@ -96,11 +100,11 @@ def parse_json(content: bytes, where: str) -> dict[str, Any]:
     """The object that a text holds; errors say where it is from."""
     try:
         text = content.decode("utf-8")
-        level = 0
-        for mark in _BRACKETS.finditer(text):
-            level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark[0], 0)
-            if level > MOST_LEVELS:
-                raise ValueError(f"it nests more than {MOST_LEVELS} levels")
+        brackets = _BETWEEN.sub("", text)
+        for _ in range(MOST_LEVELS):
+            brackets = _PAIR.sub("", brackets)
+        if len(brackets) > MOST_LEVELS or brackets.strip("[{"):  # else it is only cut
+            raise ValueError(f"it nests more than {MOST_LEVELS} levels")
         found = json.loads(text, parse_int=_integer)
     except (ValueError, RecursionError) as error:
         raise FileError(f"{where} cannot be read: {error}") from error
@@ -141,13 +145,15 @@ def checksums(files: Mapping[str, bytes]) -> bytes:
     return "".join(lines).encode()
 
 
-def check_sums(folder: Path, names: Sequence[str]) -> None:
-    """Name the first of these files that is not what `SHA256SUMS` says."""
+def check_sums(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """What these files hold, each as `SHA256SUMS` says."""
     path = folder / CHECKSUMS
     lines = read_bytes(path, MOST_BYTES).decode("utf-8", "replace").splitlines()
     digests = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    for name in names:
-        check_sum(folder / name, read_bytes(folder / name), digests.get(name), CHECKSUMS)
+    contents = {name: read_bytes(folder / name) for name in names}
+    for name, content in contents.items():
+        check_sum(folder / name, content, digests.get(name), CHECKSUMS)
+    return contents
 
 
 def check_sum(path: Path, content: bytes, digest: object, where: str) -> None:

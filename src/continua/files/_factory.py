@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import inspect
 import re
+import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -40,6 +41,8 @@ LAYERS = (
     "TransformerDecoderLayer", "PReLU",
 )  # fmt: skip
 
+#: packages with functions that run what they are given; of torch only torch.nn can be trusted
+NEVER = {"torch", "continua", *sys.stdlib_module_names}
 #: every factory that a file may name without a word from the caller, by its names
 FACTORIES: dict[str, Factory] = {}
 
@@ -66,18 +69,20 @@ def find_factory(name: str, trust: Sequence[str] = ()) -> Factory:
         trust: names of packages. Of these a file may name the `nn.Module` classes, and the
             functions that are annotated to return one.
     """
-    if isinstance(trust, str):
-        raise ArgumentError(f"trust is a list of names of packages, as in [{trust!r}]")
+    _check_trust(trust)
     if name in FACTORIES:
         return FACTORIES[name]
     module_name, _, path = name.partition(":")
     if not any(_inside(module_name, package) for package in trust):
-        shown = module_name.partition(".")[0] if name.isprintable() else "..."
+        top = module_name.partition(".")[0]
+        shown = top[:60] if name.isprintable() else "..."
+        trusting = (
+            f", or trust its package with trust=[{shown!r}], on the command line --trust {shown}"
+        )
         raise FileError(
             f"it names the factory {name[:99]!r}, which is not on the list of what a file may "
-            f"call; if you know it, hand it over with continua.load(folder, factory=...), or "
-            f"trust its package with trust=[{shown[:60]!r}], on the command line --trust "
-            f"{shown[:60]}"
+            f"call; if you know it, hand it over with continua.load(folder, factory=...)"
+            + ("" if top in NEVER else trusting)
         )
     if not re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", name) or "__" in module_name:
         raise FileError(
@@ -101,6 +106,17 @@ def find_factory(name: str, trust: Sequence[str] = ()) -> Factory:
             "return one, defined in the trusted package"
         )
     return found  # type: ignore[no-any-return]
+
+
+def _check_trust(trust: Sequence[str]) -> None:
+    if isinstance(trust, str) or not all(isinstance(package, str) for package in trust):
+        raise ArgumentError(f"trust is a list of names of packages, as in [{str(trust)!r}]")
+    for package in trust:
+        if package.partition(".")[0] in NEVER and not _inside(package, "torch.nn"):
+            raise ArgumentError(
+                f"trust={package!r} would let a file run code of its own through functions of "
+                f"{package}; hand the factory over with factory=..."
+            )
 
 
 def _inside(module: str, package: str) -> bool:

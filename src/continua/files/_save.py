@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError, FileError
 from continua.block import ODEBlock
-from continua.field import refuse_sharded
+from continua.field import copied, is_sharded
 from continua.transform import Elastic, blocks_if_any, recipe_of, set_recipe
 
 from ._blocks import match_blocks
@@ -60,7 +60,8 @@ def save(
         model: made by `build` or `load`, or with the factory given here; `refine` and
             `compress` keep the factory and its arguments. One file holds all sizes of an
             `Elastic`. A converted model of `transformers` needs no factory: its own config is
-            stored.
+            stored. Of a model in shards (FSDP2), every process makes this call and the first
+            one writes.
         folder: made if it does not exist.
         factory: what makes a model of this kind, if `build` did not record it. It is called once
             to check that names and shapes are those of the model.
@@ -80,7 +81,9 @@ def save(
         >>> ct.load(folder, factory=Net).block.basis
         PiecewiseConstant(4)
     """
-    refuse_sharded(model)
+    writes = True
+    if is_sharded(model):
+        model, writes = copied(model), torch.distributed.get_rank() == 0
     plain = model.model if isinstance(model, Elastic) else model
     recipe = recipe_of(plain) or hosted_recipe(plain)
     if factory is not None:
@@ -106,8 +109,9 @@ def save(
         config["elastic"] = elastic_config(model)
     folder = Path(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_files(folder, {WEIGHTS: weights, CONFIG: as_json(config)})
+        if writes:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_files(folder, {WEIGHTS: weights, CONFIG: as_json(config)})
     except OSError as error:
         raise FileError(f"cannot write to {folder}: {error.strerror or error}") from error
     return folder

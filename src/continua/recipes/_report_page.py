@@ -11,6 +11,7 @@ import csv
 import html
 import io
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -19,9 +20,11 @@ from typing import Any
 
 import continua as ct
 from continua._values import known
-from continua.files import read_json, write_whole
+from continua.files import read_bytes, read_json, write_whole
 
 REPORT = "report.html"
+#: bytes of a file that a page is made of
+MOST = 2**24
 #: what comes of files with other content than expected
 BROKEN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, csv.Error)
 #: scripts and styles of the page itself; images in it; nothing else is ever loaded
@@ -93,15 +96,17 @@ def page_of(folder: Path) -> tuple[Path, Page]:
 
 def _sweep(folder: Path) -> Page:
     facts = read_json(folder / "sweep.json")
-    rows = list(csv.DictReader(io.StringIO((folder / "trials.csv").read_text("utf-8"))))
-    own = f" --recipe {facts['run']}" if ".py:" in facts["run"] else ""
-    model = facts.get("folder", "RUN")
+    rows = list(csv.DictReader(io.StringIO(_text(folder / "trials.csv"))))
+    # Quoted: people copy these commands into a shell.
+    own = f" --recipe {shlex.quote(facts['run'])}" if ".py:" in facts["run"] else ""
+    model = shlex.quote(facts.get("folder", "RUN"))
     points = []
     for row in rows:
         basis = repr(known(ct.Basis)[row["basis"]].of_size(int(row["size"])))
         solver = f"{row['scheme']}(steps={row['steps']})"
         made = row["method"] != "source"
-        command = f"continua compress {model} OUT --basis '{basis}' --solver '{solver}'"
+        command = f"continua compress {model} OUT --basis {shlex.quote(basis)}"
+        command += f" --solver {shlex.quote(solver)}"
         command += f" --method {row['method']}" if row["method"] == "interpolate" else ""
         name = f"{basis}, {solver}" + (f", {row['method']}" if made else ", as trained")
         points.append(
@@ -138,7 +143,7 @@ def _demo(folder: Path) -> Page:
             "parameters": row["parameters"],
             "accuracy": row["accuracy"],
             "milliseconds": row["milliseconds"],
-            "command": f"continua export {folder / 'models' / row['name']} OUT",
+            "command": f"continua export {shlex.quote(str(folder / 'models' / row['name']))} OUT",
         }
         for row in facts["rows"]
     ]
@@ -164,6 +169,13 @@ def _demo(folder: Path) -> Page:
     )
 
 
+def _text(path: Path) -> str:
+    """A text of this folder."""
+    if path.is_symlink():
+        raise ValueError(f"{path.name} is a link")
+    return read_bytes(path, MOST).decode("utf-8")
+
+
 def _figure(folder: Path, name: str) -> Path:
     """A figure of this folder: a page shows no file from elsewhere."""
     if Path(name).name != name or not name.endswith(".png"):
@@ -173,7 +185,7 @@ def _figure(folder: Path, name: str) -> Path:
 
 def _study(folder: Path) -> Page:
     facts = read_json(folder / "report.json")
-    text = (folder / "report.md").read_text("utf-8")
+    text = _text(folder / "report.md")
     title, _, rest = text.removeprefix("# ").partition("\n")
     figures = {path: path.stem.replace("-", " ") for path in sorted(folder.glob("*.png"))}
     return Page(
@@ -200,8 +212,8 @@ def as_html(page: Page) -> str:
     body += [CHOICE, _points(page.points)] if page.points else []
     body += [_markdown(page.text)] if page.text else []
     for file, caption in page.figures.items():
-        if file.exists():
-            coded = base64.b64encode(file.read_bytes()).decode()
+        if file.is_file() and not file.is_symlink():
+            coded = base64.b64encode(read_bytes(file, MOST)).decode()
             shown = f'<img alt="{html.escape(file.stem)}" src="data:image/png;base64,{coded}">'
             body.append(f"<figure>{shown}<figcaption>{html.escape(caption)}</figcaption></figure>")
     if page.predictions:

@@ -26,6 +26,7 @@ from continua.files import (
     checksums,
     entry,
     load,
+    parse_json,
     read_bytes,
     read_json,
     save,
@@ -46,7 +47,7 @@ TENSORS = "training.safetensors"
 FILES = ("config.json", "model.safetensors", STATE, TENSORS)
 NAME = re.compile(r"step-\d+")
 #: what `restore` raises for a state that no training wrote
-DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError)
+DAMAGED = (LookupError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError)
 
 
 @dataclass
@@ -232,12 +233,18 @@ def load_checkpoint(
         trust: as in `continua.load`.
         allow_nan: as in `continua.load`.
     """
-    if (folder / CHECKSUMS).exists():
-        check_sums(folder, FILES)
-    else:  # of continua 0.1
-        tensors = folder / TENSORS
-        check_sum(tensors, read_bytes(tensors), read_json(folder / STATE).get("sha256"), STATE)
+    _checked(folder)
     return load(folder, factory=factory, trust=trust, allow_nan=allow_nan)
+
+
+def _checked(folder: Path) -> dict[str, bytes]:
+    """What the files of a checkpoint hold, each with its checksum."""
+    if (folder / CHECKSUMS).exists():
+        return check_sums(folder, FILES)
+    contents = {name: read_bytes(folder / name) for name in FILES}  # of continua 0.1
+    told = parse_json(contents[STATE], str(folder / STATE)).get("sha256")
+    check_sum(folder / TENSORS, contents[TENSORS], told, STATE)
+    return contents
 
 
 def read(
@@ -252,25 +259,26 @@ def read(
     remedy = f"move {folder} elsewhere to go on from the checkpoint before it"
     path = folder / STATE
     try:
-        state = read_json(path)
-        if entry(state, "format", int, path) > FORMAT:
+        if (told := entry(read_json(path), "format", int, path)) > FORMAT:
             raise FileError(
-                f"{path} has format {state['format']}, newer than {FORMAT}, the newest "
-                "this continua reads; upgrade continua"
+                f"{path} has format {told}, newer than {FORMAT}, the newest this continua reads; "
+                "upgrade continua"
             )
-        config = read_json(folder / "config.json")
+        contents = _checked(folder)  # what is used is what was checked
+        state = parse_json(contents[STATE], str(path))
+        config = parse_json(contents["config.json"], str(folder / "config.json"))
         name = entry(entry(config, "factory", dict, folder), "name", str, folder)
         if name != recipe.name:
             raise ArgumentError(
                 f"{folder.parents[1]} holds a training of {name}, not of {recipe.name}; choose "
                 "another folder"
             )
-        model = load_checkpoint(folder, factory=recipe.factory, allow_nan=True)
+        model = load(folder, factory=recipe.factory, allow_nan=True)
         for name in ("optimizer", "python"):
             entry(state, name, dict, path)
         entry(entry(state, "about", dict, path), "training", dict, path)
         position = _position(entry(state, "position", dict, path), path)
-        tensors = load_tensors(read_bytes(folder / TENSORS))
+        tensors = load_tensors(contents[TENSORS])
     except SafetensorError as error:
         raise FileError(f"{folder / TENSORS} is no safetensors file ({error}); {remedy}") from error
     except FileError as error:
@@ -288,6 +296,8 @@ def _position(found: dict[str, Any], path: Path) -> Position:
     numbers |= {"seconds": (int, float), "best": (int, float, type(None)), "finished": bool}
     for name, kind in (numbers | {"sums": dict, "counts": dict}).items():
         entry(found, name, kind, path)
+        if kind is int and found[name] < 0:
+            raise FileError(f"{path} has {name}={found[name]}, which is below 0")
     return Position(**{name: found[name] for name in asdict(Position())})
 
 
@@ -304,9 +314,15 @@ def restore(
         if kind == "optimizer":
             index, _, key = rest.partition(".")
             found.setdefault(int(index), {})[key] = value
-    optimizer.load_state_dict({"state": found, "param_groups": packed["param_groups"]})
+    # Settings are those of the training, not of the file.
+    groups = optimizer.state_dict()["param_groups"]
+    if [g["params"] for g in packed["param_groups"]] != [g["params"] for g in groups]:
+        raise ValueError("its optimizer has other parameters")
+    optimizer.load_state_dict({"state": found, "param_groups": groups})
     for parameter, values in optimizer.state.items():
         for key, value in values.items():
+            if isinstance(value, Tensor) and value.shape != parameter.shape and value.numel() != 1:
+                raise ValueError(f"{key!r} of the optimizer has shape {list(value.shape)}")
             if isinstance(value, Tensor) and value.shape == parameter.shape:
                 # In the layout of its parameter, as the optimizer makes it.
                 values[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)

@@ -63,4 +63,6 @@ def set_generators(tensors: dict[str, Tensor], python: dict[str, Any]) -> None:
     version, key, gauss = python["random"]
     random.setstate((version, tuple(key), gauss))
     kind, keys, position, has, cached = python["numpy"]
+    if len(keys) != 624 or not 0 <= position <= 624:  # NumPy itself does not look
+        raise ValueError("NumPy's generator has 624 numbers and a position among them")
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has, cached))

@@ -8,8 +8,8 @@ from typing import Any, TypeVar, overload
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from continua._errors import ArgumentError
-from continua.field import copied, tensor
+from continua._errors import ArgumentError, ModuleError
+from continua.field import copied, is_sharded, tensor
 
 from ._blocks import blocks, transformed
 from ._elastic import Elastic
@@ -61,6 +61,11 @@ def refine(model: nn.Module, optimizer: Any = None, factor: int = 2) -> Any:
     if isinstance(model, Elastic):
         return model.grown(refine(model.model, factor))
     blocks(model)
+    if optimizer is not None and is_sharded(model):
+        raise ModuleError(
+            "the state of an optimizer of a sharded model cannot be carried over; refine the model "
+            "alone, shard it, and make a new optimizer"
+        )
     fine = copied(model)
     matrices: dict[int, Tensor] = {}  # by the new parameter
     for block in blocks(fine).values():
