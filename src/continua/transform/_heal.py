@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.utils._pytree import tree_leaves
 
 from continua._errors import ArgumentError, SolveError
+from continua._values import whole_number
 from continua.block import ODEBlock
 from continua.field import copied
 
@@ -99,7 +100,8 @@ def heal(
         >>> small = ct.compress(block, ct.PiecewiseConstant(2), steps=2)
         >>> healed = ct.heal(small, block, x, steps=10)
     """
-    _check_counts(steps=steps, check_every=check_every, patience=patience)
+    for name, count in {"steps": steps, "check_every": check_every, "patience": patience}.items():
+        whole_number(name, count)
     _check_numbers(lr=lr, trajectory=trajectory)
     made, guide = copied(small), copied(teacher).eval()
     read = Batches(made, batches, least=2)
@@ -146,12 +148,6 @@ def heal(
     for module, mode in zip(made.modules(), modes, strict=True):
         module.training = mode
     return made
-
-
-def _check_counts(**counts: Any) -> None:
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ArgumentError(f"{name} is a whole number of at least 1, not {value!r}")
 
 
 def _check_numbers(**numbers: float) -> None:
