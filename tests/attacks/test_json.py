@@ -45,6 +45,14 @@ def test_bad_json_is_a_file_error(name, tmp_path):
         ct.load(tmp_path)
 
 
+@pytest.mark.parametrize("text", ['{"a": 1}}', '{"a": [1}', '{"a": [[1}'])
+def test_a_wrong_bracket_is_not_called_deep(text, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(ct.FileError, match=r"line 1 column \d+"):
+        read_json(path)
+
+
 def test_a_file_without_end_is_not_read_to_its_end(tmp_path):
     path = tmp_path / "config.json"
     with path.open("wb") as file:

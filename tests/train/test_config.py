@@ -80,3 +80,8 @@ def test_config_is_json_and_back():
 def test_refused(options, said):
     with pytest.raises(ct.ArgumentError, match=said):
         Training(**options)
+
+
+def test_adam_has_no_functional_gradient():
+    with pytest.raises(ct.ArgumentError, match="functional_gradient=True needs optimizer='sgd'"):
+        Training(functional_gradient=True, optimizer="adam")

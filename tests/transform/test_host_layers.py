@@ -128,7 +128,9 @@ def test_a_model_that_counts_its_layers_itself_is_told_so():
     given = {"input_ids": torch.ones(1, 3, dtype=torch.long)}
     converted = ct.convert(model.eval())
     assert_same([called(converted, given)[0]], [called(model, given)[0]])
-    with pytest.warns(UserWarning, match=r"an entry in 'layer_norm1', 'layer_norm2' for each of 4"):
+    with pytest.warns(
+        UserWarning, match=r"an entry in 'layer_norm1', 'layer_norm2' for each layer"
+    ):
         small = ct.compress(converted, ct.PiecewiseConstant(2), steps=2)
     with pytest.raises(IndexError, match="layer 2 is asked for, and there are 2"):
         called(small, given)

@@ -20,8 +20,10 @@ def is_sharded(module: nn.Module) -> bool:
     return any(map(_wrapped, module.modules())) or any(map(in_shards, module.parameters()))
 
 
-def whole(module: M) -> M:
-    """A deep copy with all weights and without FSDP; every process has to ask for it."""
+def gathered(module: M) -> M:
+    """The module; of one in shards a copy in one piece, for which every process has to ask."""
+    if not is_sharded(module):
+        return module
     memo: dict[int, Any] = {}
     for value in module.parameters():
         if in_shards(value):

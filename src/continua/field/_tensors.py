@@ -11,13 +11,14 @@ from torch.nn.utils import parametrize
 
 from continua._errors import ModuleError
 
-from ._shards import in_shards, is_sharded, whole
+from ._shards import in_shards, is_sharded
 
 Registry = dict[str, Tensor | None]
 
 SHARDED = (
     "the weights of a field are sharded; apply fully_shard to the block or to the whole model, not "
-    "to parts of a field"
+    "to parts of a field. Of a sharded model there are save, refine, compress and unroll, called "
+    "in every process"
 )
 
 
@@ -96,12 +97,9 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def copied(module: M, memo: dict[int, Any] | None = None) -> M:
-    """A deep copy, or a sentence on why there is none; `memo` as for `copy.deepcopy`.
-
-    Of a module in shards it has all weights, and every process has to ask for it.
-    """
+    """A deep copy, or a sentence on why there is none; `memo` as for `copy.deepcopy`."""
     if is_sharded(module):
-        return whole(module)
+        raise ModuleError(SHARDED)
     try:
         return copy.deepcopy(module, memo)
     except (RuntimeError, TypeError) as error:

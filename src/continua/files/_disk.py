@@ -103,7 +103,8 @@ def parse_json(content: bytes, where: str) -> dict[str, Any]:
         brackets = _BETWEEN.sub("", text)
         for _ in range(MOST_LEVELS):
             brackets = _PAIR.sub("", brackets)
-        if len(brackets) > MOST_LEVELS or brackets.strip("[{"):  # else it is only cut
+        # What is left of a text of fewer levels is unbalanced, and json says where.
+        if _PAIR.search(brackets) or len(brackets.strip("]}")) > MOST_LEVELS:
             raise ValueError(f"it nests more than {MOST_LEVELS} levels")
         found = json.loads(text, parse_int=_integer)
     except (ValueError, RecursionError) as error:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError, FileError
 from continua.block import ODEBlock
-from continua.field import copied, is_sharded
+from continua.field import gathered, is_sharded
 from continua.transform import Elastic, blocks_if_any, recipe_of, set_recipe
 
 from ._blocks import match_blocks
@@ -83,7 +83,7 @@ def save(
     """
     writes = True
     if is_sharded(model):
-        model, writes = copied(model), torch.distributed.get_rank() == 0
+        model, writes = gathered(model), torch.distributed.get_rank() == 0
     plain = model.model if isinstance(model, Elastic) else model
     recipe = recipe_of(plain) or hosted_recipe(plain)
     if factory is not None:

@@ -171,6 +171,7 @@ class CompiledJob(CheckpointJob):
     def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
         # What the forward pass found out serves again, unless it updates state.
         source = again.source() if self.source.state else self.source
+        source.gradients({})  # forgets what a backward pass that failed has added up
         self.walk = _Backward(self, source, contiguous(final))
         if self.keeps:
             first = self.walk.kept(self.stored)

@@ -158,7 +158,9 @@ class AdaptiveDepth(WithBlock):
 
         def run(gradient: Gradient, programs: Programs | None) -> Solution:
             if programs is not None and f.varies:
-                raise Uncompilable("samples at depths of their own have weights of their own")
+                raise Uncompilable(
+                    "AdaptiveDepth is compiled with constant weights only, and without a Field"
+                )
             problem = Problem.of(x, None, None, (0.0, 1.0), gradient)
             dynamics = _Depths(f, problem, args, [], x)
             dynamics.deepest = deepest

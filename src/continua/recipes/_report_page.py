@@ -95,7 +95,7 @@ def page_of(folder: Path) -> tuple[Path, Page]:
 
 
 def _sweep(folder: Path) -> Page:
-    facts = read_json(folder / "sweep.json")
+    facts = _object(folder / "sweep.json")
     rows = list(csv.DictReader(io.StringIO(_text(folder / "trials.csv"))))
     # Quoted: people copy these commands into a shell.
     own = f" --recipe {shlex.quote(facts['run'])}" if ".py:" in facts["run"] else ""
@@ -133,7 +133,7 @@ def _sweep(folder: Path) -> Page:
 
 
 def _demo(folder: Path) -> Page:
-    facts = read_json(folder / "metrics.json")
+    facts = _object(folder / "metrics.json")
     if not isinstance(facts, dict) or facts.get("recipe") != "demo":
         raise ct.FileError(f"{folder / 'metrics.json'} is not of a demonstration")
     points = [
@@ -169,10 +169,21 @@ def _demo(folder: Path) -> Page:
     )
 
 
-def _text(path: Path) -> str:
-    """A text of this folder."""
+def _object(path: Path) -> dict[str, Any]:
+    """A JSON object of this folder."""
+    return read_json(_own(path))
+
+
+def _own(path: Path) -> Path:
+    """A file of this folder: a page shows no file from elsewhere."""
     if path.is_symlink():
         raise ValueError(f"{path.name} is a link")
+    return path
+
+
+def _text(path: Path) -> str:
+    """A text of this folder."""
+    path = _own(path)
     return read_bytes(path, MOST).decode("utf-8")
 
 
@@ -184,7 +195,7 @@ def _figure(folder: Path, name: str) -> Path:
 
 
 def _study(folder: Path) -> Page:
-    facts = read_json(folder / "report.json")
+    facts = _object(folder / "report.json")
     text = _text(folder / "report.md")
     title, _, rest = text.removeprefix("# ").partition("\n")
     figures = {path: path.stem.replace("-", " ") for path in sorted(folder.glob("*.png"))}

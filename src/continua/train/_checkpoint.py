@@ -264,7 +264,7 @@ def read(
                 f"{path} has format {told}, newer than {FORMAT}, the newest this continua reads; "
                 "upgrade continua"
             )
-        contents = _checked(folder)  # what is used is what was checked
+        contents = _checked(folder)
         state = parse_json(contents[STATE], str(path))
         config = parse_json(contents["config.json"], str(folder / "config.json"))
         name = entry(entry(config, "factory", dict, folder), "name", str, folder)

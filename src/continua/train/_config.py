@@ -132,6 +132,11 @@ class Training:
             if getattr(self, name) not in get_args(kinds):
                 known = ", ".join(get_args(kinds))
                 raise ArgumentError(f"{name} is one of {known}, not {getattr(self, name)!r}")
+        if self.functional_gradient and self.optimizer != "sgd":
+            raise ArgumentError(
+                f"functional_gradient=True needs optimizer='sgd': {self.optimizer!r} divides every "
+                "gradient by its own size"
+            )
         for milestone in self.milestones:
             if isinstance(milestone, bool) or not isinstance(milestone, int) or milestone < 0:
                 raise ArgumentError(f"milestones are epochs counted from 0, not {milestone!r}")

@@ -13,7 +13,16 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError
 from continua.basis import Basis, Constant, Point, interpolation, projection, quadrature, sample
 from continua.block import ODEBlock
-from continua.field import BasisChoice, choose, choose_bases, copied, matches, non_negative, tensor
+from continua.field import (
+    BasisChoice,
+    choose,
+    choose_bases,
+    copied,
+    gathered,
+    matches,
+    non_negative,
+    tensor,
+)
 from continua.gradient import checked_solver
 from continua.solve import Solver
 
@@ -121,6 +130,7 @@ def compress(
         True
     """
     refuse_elastic(model)
+    model = gathered(model)
     check_method(method, weight, calibrate, final)
     names = _names(blocks(model))
     if all(

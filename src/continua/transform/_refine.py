@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from continua._errors import ArgumentError, ModuleError
-from continua.field import copied, is_sharded, tensor
+from continua.field import copied, gathered, is_sharded, tensor
 
 from ._blocks import blocks, transformed
 from ._elastic import Elastic
@@ -66,6 +66,7 @@ def refine(model: nn.Module, optimizer: Any = None, factor: int = 2) -> Any:
             "the state of an optimizer of a sharded model cannot be carried over; refine the model "
             "alone, shard it, and make a new optimizer"
         )
+    model = gathered(model)
     fine = copied(model)
     matrices: dict[int, Tensor] = {}  # by the new parameter
     for block in blocks(fine).values():

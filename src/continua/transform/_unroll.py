@@ -15,7 +15,7 @@ from torch.fx.proxy import GraphAppendingTracer
 
 from continua._errors import ArgumentError, ModuleError
 from continua.block import ODEBlock, Plan
-from continua.field import Field, copied, is_sharded, put, tensor, values_at
+from continua.field import Field, gathered, put, tensor, values_at
 from continua.solve import Dynamics, Evaluate, RungeKutta, Stage
 
 from ._blocks import blocks, blocks_if_any, refuse_elastic, set_recipe
@@ -53,7 +53,7 @@ def unroll(model: nn.Module) -> nn.Module:
             return add_1
     """
     refuse_elastic(model)
-    model = copied(model) if is_sharded(model) else model
+    model = gathered(model)
     if converted(model):
         model, _ = plain_layers(model)
         if not blocks_if_any(model):

@@ -36,11 +36,10 @@ def warn_beside(name: str, block: ODEBlock) -> None:
     """Warn of what a model has for each of its layers, of which there are fewer now."""
     if not isinstance(block, LayerBlock) or block.steps == block.layout.units:
         return
-    before = block.layout.units * block.layout.period
     if block.layout.beside:
         warnings.warn(
             f"block {name!r} has {len(block)} layers now, and the model has an entry in "
-            f"{listed(block.layout.beside)} for each of {before}: "
+            f"{listed(block.layout.beside)} for each layer that it had: "
             "a layer gets the entry at its new place, not its own",
             stacklevel=3,
         )
