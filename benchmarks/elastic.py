@@ -197,7 +197,7 @@ def report(lines: list[dict[str, Any]], ratios: dict[str, float], figure: Path |
                 names[kind], line["size"], line["parameters"], line["accuracy"]
             )
             series[names[kind]].append(point)
-    lowest = min(m.accuracy for m in series[names["size"]]) - 0.04
+    lowest = min(m.accuracy for m in series[names["size"]]) - 0.06
     series = {name: points for name, points in series.items() if points}
     plot.families(series, samples=lines[0]["samples"], lowest=lowest).savefig(figure)
 
