@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -34,12 +35,14 @@ from ._gradient import Backprop, Gradient, committed, gradient_here
 from ._programs import Programs, contiguous
 from ._steps import (
     CompiledSteps,
+    Kept,
     RowsByStep,
     StepPrograms,
     WeightGradients,
     length_tensor,
     with_programs,
 )
+from ._tape import Tape
 from ._trace import Program, Uncompilable
 
 T = TypeVar("T")
@@ -116,6 +119,8 @@ class CompiledJob(CheckpointJob):
     program: Program  # of the backward pass
     source: Source  # of the forward pass
     keeps: bool = False  # what the backward pass needs, not the states from which it follows
+    tape: Sequence[Kept] = ()  # of adaptive steps that keep it
+    weights: WeightGradients
 
     def forward(self, z: State) -> Trajectory:
         taken = with_programs(self.dynamics, self.programs, self.solver, z, self.span, self.save_at)
@@ -123,6 +128,8 @@ class CompiledJob(CheckpointJob):
         plain = self.gradient.states == "all" and not self.save_at
         if plain and self.solver.steps is not None:
             trajectory = self._on_grid(taken, z, self.solver.steps)
+        elif plain and self.gradient is BACKPROP and taken.try_to_keep(z, self.span):
+            trajectory = self._adaptive(taken, z)
         else:
             trajectory = super().forward(z)
         self.dynamics.steps = None
@@ -154,6 +161,14 @@ class CompiledJob(CheckpointJob):
         stats = Stats(steps * tableau.stages, steps, step_sizes=[abs(h)] * steps)
         return Trajectory(z, [], stats)
 
+    def _adaptive(self, taken: CompiledSteps, z: State) -> Trajectory:
+        """What a solver does, keeping what the backward pass needs of each step."""
+        trajectory = self.solver.integrate(self.dynamics, z, self.span, observe=taken.accept)
+        self.stored = [t for kept in taken.tape for t in kept.tensors]
+        self.steps, self.keeps = [], True
+        self.tape = [replace(kept, tensors=()) for kept in taken.tape]
+        return trajectory
+
     @property
     def count(self) -> int:
         """How many stages of a step are differentiated."""
@@ -172,7 +187,12 @@ class CompiledJob(CheckpointJob):
         # What the forward pass found out serves again, unless it updates state.
         source = again.source() if self.source.state else self.source
         source.gradients({})  # forgets what a backward pass that failed has added up
+        if self.tape:
+            self.weights = WeightGradients(source, self.leaves + 1)
+            stats.steps = sum(kept.is_step for kept in self.tape)
+            return Tape(self.tape, self.weights, source).backward(self.stored, contiguous(final))
         self.walk = _Backward(self, source, contiguous(final))
+        self.weights = self.walk.weights
         if self.keeps:
             first = self.walk.kept(self.stored)
             stats.steps, stats.evaluations = len(self.steps), 0
@@ -182,7 +202,7 @@ class CompiledJob(CheckpointJob):
         return first
 
     def gradients(self, again: Rerun) -> Sequence[Tensor | None]:
-        return self.walk.source.gradients(self.walk.weights.shared)
+        return self.weights.source.gradients(self.weights.shared)
 
     def _end(self, again: Rerun, n: int, z: State, stats: Stats) -> State:
         stats.evaluations += self.solver.tableau.stages
@@ -205,7 +225,7 @@ class _Backward:
         self.rows, self.leaves = RowsByStep(source, job.stages(), job.count), len(like)
         self.program, self.a = job.program, like
         self.length = 0.0, length_tensor(0.0, like[0])
-        self.weights = WeightGradients(source, self.program.wanted, self.leaves + 1)
+        self.weights = WeightGradients(source, self.leaves + 1)
         self.part = -1
 
     def end(self, n: int, z: State) -> State:
@@ -237,7 +257,7 @@ class _Backward:
                 zero = tuple(map(torch.zeros_like, a))
                 along += linear([1, *of_slope], [zero, *inner])
         out = self.program.run([*z, h, *self.known.shared, *rows, *along])
-        self.weights.add(out)
+        self.weights.add(out, self.program.wanted)
         return contiguous(linear([1] * (1 + len(inner)), [tuple(out[: self.leaves]), *inner]))
 
     def kept(self, tensors: Sequence[Tensor]) -> State:
@@ -248,7 +268,7 @@ class _Backward:
             self._part(n)
             out = back([*tensors[n * count : (n + 1) * count], *a])
             out = [out[i] for i in self.program.wanted]
-            self.weights.add(out)
+            self.weights.add(out, self.program.wanted)
             a = contiguous(out[: self.leaves])
         return a
 

@@ -182,8 +182,8 @@ class _Weights:
         key = ("slopes", len(stages))
         program = job.programs.get(key, self.source, inputs, lambda: self._slopes(len(stages)), n)
         if self._found is None:
-            self._found = WeightGradients(self.source, program.wanted, n)
-        self._found.add(program.run([*z, *self._shared, *rows, *along]))
+            self._found = WeightGradients(self.source, n)
+        self._found.add(program.run([*z, *self._shared, *rows, *along]), program.wanted)
         self._stages += stages
         if len(self._stages) >= TOGETHER:
             self.finish()

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import TreeSpec
 
 from continua._errors import ArgumentError
 
@@ -83,7 +84,7 @@ def surroundings(things: object) -> tuple[list[Tensor], list[object]]:
 def same(now: Sequence[object], then: Sequence[object]) -> bool:
     """Whether what things reach besides tensors is what it was."""
     return len(now) == len(then) and all(
-        a is b or (type(a) is type(b) and isinstance(a, PLAIN) and a == b)
+        a is b or (type(a) is type(b) and isinstance(a, (*PLAIN, TreeSpec)) and a == b)
         for a, b in zip(now, then, strict=True)
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from continua.solve import (
     Span,
     Stage,
     State,
+    Step,
     Steps,
     Take,
     error_norm,
@@ -52,7 +54,7 @@ class StepPrograms:
         """A step and its vjp, which takes what the step keeps for it."""
         count, inputs = self.solver.tableau.stages, self._differentiable(z, h, rows)
         outputs = self.leaves + self.source.state
-        return self._program("kept", inputs, count, False, outputs=outputs)
+        return self._program("step", inputs, count, False, outputs=outputs, keep=True)
 
     def vjp(self, count: int, z: State, h: Tensor, rows: Sequence[Tensor], dense: bool) -> Program:
         """The gradients of state, shared tensors and rows from those of end and slopes."""
@@ -60,10 +62,29 @@ class StepPrograms:
         inputs = self._differentiable(z, h, rows)
         return self._program("vjp", inputs, count, dense, state=False, outputs=outputs)
 
-    def attempt(self, z: State, k: State, h: Tensor, rows: Sequence[Tensor]) -> Program:
-        """A step of a pair from its first slope: its end, its slopes, its error, its state."""
-        count = self.solver.tableau.stages + self.solver.tableau.fsal - 1
-        return self._program("attempt", [*z, h, *self.shared, *rows, *k], count, True)
+    def first(self, z: State, h: Tensor, rows: Sequence[Tensor], keep: bool) -> Program:
+        """The slope where steps start, and the state it leaves."""
+        if not keep:
+            return self._program("first", [*z, h, *self.shared, *rows], 1, False)
+        outputs = self.leaves + self.source.state
+        inputs = self._differentiable(z, h, rows)
+        return self._program("first", inputs, 1, False, outputs=outputs, keep=True)
+
+    def attempt(
+        self, z: State, k: State, h: Tensor, rows: Sequence[Tensor], keep: bool
+    ) -> Program:
+        """A step of a pair from its first slope: its end, its slopes, its error, its state.
+
+        If it keeps what its vjp needs, the last slope is the only one that it gives, where the
+        next step starts with it.
+        """
+        fsal = self.solver.tableau.fsal
+        count = self.solver.tableau.stages + fsal - 1
+        if not keep:
+            return self._program("attempt", [*z, h, *self.shared, *rows, *k], count, True)
+        inputs = [*self._differentiable(z, h, rows), *(x.detach().requires_grad_() for x in k)]
+        outputs = self.leaves * (1 + fsal) + 1 + self.source.state
+        return self._program("attempt", inputs, count, False, outputs=outputs, keep=True)
 
     def _program(
         self,
@@ -73,15 +94,16 @@ class StepPrograms:
         dense: bool,
         state: bool = True,
         outputs: int | None = None,
+        keep: bool = False,
     ) -> Program:
         def make() -> Function:
-            taken = self._taken(count, kind == "attempt")
+            taken = self._taken(count, kind)
             return lambda *given: taken(given, dense, state)
 
         # The error of an attempt depends on the tolerances; a step only on the method.
         method = self.solver if kind == "attempt" else type(self.solver)
-        key = (kind, method, count, dense)
-        return self.programs.get(key, self.source, inputs, make, outputs, keep=kind == "kept")
+        key = (kind, method, count, dense, keep)
+        return self.programs.get(key, self.source, inputs, make, outputs, keep)
 
     def _differentiable(self, z: State, h: Tensor, rows: Sequence[Tensor]) -> list[Tensor]:
         weights, shared = self.source.weights, zip(self.shared, self.source.shared, strict=True)
@@ -91,18 +113,19 @@ class StepPrograms:
             *(x.detach().requires_grad_() for x in rows[:weights]), *rows[weights:],
         ]  # fmt: skip
 
-    def _taken(self, count: int, attempt: bool) -> Callable[..., Sequence[Tensor]]:
+    def _taken(self, count: int, kind: str) -> Callable[..., Sequence[Tensor]]:
         """The function that is traced; `step` is the only place of its arithmetic."""
         tableau = self.solver.tableau
         dummies = [Stage(0.0, "right")] * count
         traced = self.source.traced(dummies)
-        n, m = self.leaves, len(self.shared)
-        solver = self.solver
+        n, m, solver, attempt = self.leaves, len(self.shared), self.solver, kind == "attempt"
 
         def taken(given: Sequence[Tensor], dense: bool, state: bool) -> Sequence[Tensor]:
             z, h, shared, rest = given[:n], given[n], given[n + 1 : n + 1 + m], given[n + 1 + m :]
             rows, k = (rest[:-n], rest[-n:]) if attempt else (rest, ())
             evaluate, left = traced(shared, rows)
+            if kind == "first":
+                return tuple([*_attached(evaluate[0](tuple(z)), z), *left()])
             slopes: list[State] = []
             # Slopes times h, so that one program serves steps of every length.
             ks = [tuple(h * x for x in k)] if attempt else []
@@ -110,12 +133,21 @@ class StepPrograms:
             out = [*end]
             if dense:
                 out += [x for slope in slopes for x in slope]
+            elif attempt and tableau.fsal:
+                out += _attached(slopes[-1], z)
             if attempt:
                 assert isinstance(solver, Pair)
-                out.append(error_norm(solver, ks, tuple(z), end))
+                cut = [tuple(x.detach() for x in state) for state in (tuple(z), end, *ks)]
+                out.append(error_norm(solver, cut[2:], cut[0], cut[1]))
             return tuple([*out, *left()] if state else out)
 
         return taken
+
+
+def _attached(slope: State, z: Sequence[Tensor]) -> State:
+    """The slope in the graph of the state, also where it is a constant: it gets a gradient."""
+    pairs = zip(slope, z, strict=True)
+    return tuple(k + 0 * x if x.requires_grad and not k.requires_grad else k for k, x in pairs)
 
 
 def _times(h: Tensor, f: Evaluate, slopes: list[State]) -> Evaluate:
@@ -127,6 +159,18 @@ def _times(h: Tensor, f: Evaluate, slopes: list[State]) -> Evaluate:
     return evaluate
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What the vjp of a first slope or of a step needs."""
+
+    program: Program
+    stages: Sequence[Stage]
+    tensors: Sequence[Tensor]
+    size: int  # how many tensors
+    is_step: bool
+    fsal: bool = False  # whether the step gives the first slope of the next one
+
+
 class CompiledSteps(Steps):
     """The steps of one forward solve."""
 
@@ -135,6 +179,9 @@ class CompiledSteps(Steps):
     ):
         self.known = StepPrograms(programs, solver, source, z)
         self.source, self.dense, self.like = source, dense, z[0]
+        self.keep = False  #: whether adaptive steps give what their vjp needs
+        self.tried: Kept | None = None  #: that of the last one
+        self.tape: list[Kept] = []  #: that of first slopes and of steps that were accepted
 
     def keeping(
         self, z: State, h: float, stages: Sequence[Stage], steps: int
@@ -175,16 +222,49 @@ class CompiledSteps(Steps):
 
         return take
 
+    def try_to_keep(self, z: State, span: Span) -> bool:
+        """Let adaptive steps give what their vjp needs, unless sizes change."""
+        length, tableau = length_tensor(0.0, z[0]), self.known.solver.tableau
+        stage = stages_between(tableau, *span)[0]
+        rows = self.source.rows([stage] * (tableau.stages + tableau.fsal - 1))
+        try:
+            self.known.attempt(z, z, length, rows, True)
+            self.known.first(z, length, self.source.rows([stage]), True)
+            self.keep = True
+        except Uncompilable:
+            pass  # or for a reason that shows at the next try
+        return self.keep
+
+    def accept(self, made: Step) -> None:
+        """Keep the last adaptive step: it was accepted."""
+        assert self.tried is not None
+        self.tape.append(self.tried)
+
+    def first(self, stage: Stage, z: State, guess: bool) -> State:
+        known, n = self.known, self.known.leaves
+        rows, length = self.source.rows([stage]), length_tensor(0.0, self.like)
+        program = known.first(z, length, rows, self.keep)
+        out = program.run([*z, length, *known.shared, *rows])
+        last = n + self.source.state
+        self._leave(rows, out[n:last])
+        if self.keep and not guess:
+            self.tape.append(Kept(program, [stage], out[last:], len(out) - last, False))
+        return contiguous(out[:n])
+
     def attempt(
         self, stages: Sequence[Stage], h: float, z: State, k: State
     ) -> tuple[State, list[State], float]:
-        known, n = self.known, self.known.leaves
-        length = length_tensor(h, self.like)
-        rows, k = self.source.rows(stages), contiguous(k)
-        program = known.attempt(z, k, length, rows)
+        known, n, k = self.known, self.known.leaves, contiguous(k)
+        length, rows = length_tensor(h, self.like), self.source.rows(stages)
+        program = known.attempt(z, k, length, rows, self.keep)
         out = program.run([*z, length, *known.shared, *rows, *k])
-        last = n * (1 + len(stages))
-        self._leave(rows, out[last + 1 :])
+        slopes = known.solver.tableau.fsal if self.keep else len(stages)
+        last = n * (1 + slopes)
+        end = last + 1 + self.source.state
+        self._leave(rows, out[last + 1 : end])
+        if self.keep:
+            fsal = known.solver.tableau.fsal
+            self.tried = Kept(program, stages, out[end:], len(out) - end, True, fsal)
         return contiguous(out[:n]), [k, *split(out[n:last], n)], float(out[last])
 
     def _leave(self, rows: Sequence[Tensor], state: Sequence[Tensor]) -> None:
@@ -223,20 +303,26 @@ class WeightGradients:
 
     Args:
         source: of the field.
-        wanted: the inputs of a program that its results are gradients of.
         before: how many inputs come before the shared ones.
     """
 
-    def __init__(self, source: Source, wanted: Sequence[int], before: int):
-        self._source, first = source, before + len(source.shared)
-        places = list(enumerate(wanted))
-        self._of_shared = [(at, i - before) for at, i in places if before <= i < first]
-        self._of_rows = [(at, i - first) for at, i in places if i >= first]
+    def __init__(self, source: Source, before: int):
+        self.source, self._before = source, before
+        self._wanted: Sequence[int] = ()
         self._rows: list[list[Tensor]] = []
         self.shared: dict[int, Tensor] = {}  #: the sums for what is shared, by place
 
-    def add(self, out: Sequence[Tensor]) -> None:
-        """Add what the program gave for one step."""
+    def add(self, out: Sequence[Tensor], wanted: Sequence[int]) -> None:
+        """Add what a program gave for one step: gradients of its inputs at these places.
+
+        Those of the weights are the same for every program.
+        """
+        if wanted is not self._wanted:
+            self._wanted, before = wanted, self._before
+            places, first = list(enumerate(wanted)), before + len(self.source.shared)
+            last = first + self.source.weights
+            self._of_shared = [(at, i - before) for at, i in places if before <= i < first]
+            self._of_rows = [(at, i - first) for at, i in places if first <= i < last]
         found = [out[at] for at, _ in self._of_shared]
         if found and self.shared:
             torch._foreach_add_(list(self.shared.values()), found)
@@ -247,10 +333,10 @@ class WeightGradients:
 
     def pull(self, stages: Sequence[Stage], backward: bool = False) -> None:
         """Hand the gradients of rows on; `stages` are those of the steps since the last time."""
-        if self._rows and self._of_rows:
+        if self._rows and self._rows[0]:
             every = zip(*(reversed(self._rows) if backward else self._rows), strict=True)
             found = {i: torch.cat(g) for (_, i), g in zip(self._of_rows, every, strict=True)}
-            self._source.pull(stages, found)
+            self.source.pull(stages, found)
         self._rows = []
 
 

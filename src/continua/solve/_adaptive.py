@@ -120,9 +120,11 @@ class Adaptive:
         self.dynamics.accept()
         return k
 
-    def _slope(self, s: float, side: Side, z: State) -> State:
-        (evaluate,) = self.dynamics.at([Stage(s, side)])
+    def _slope(self, s: float, side: Side, z: State, guess: bool = False) -> State:
         self.stats.evaluations += 1
+        if self.dynamics.steps is not None:
+            return self.dynamics.steps.first(Stage(s, side), z, guess)
+        (evaluate,) = self.dynamics.at([Stage(s, side)])
         return evaluate(z)
 
     def _save(self, ks: list[State], new: State, end: float) -> None:
@@ -150,7 +152,7 @@ class Adaptive:
             small = min(small, abs(target - self.s))
             ahead = linear([1, self.direction * small], [self.z, k])
             s = self.s + self.direction * small
-            after = self._slope(s, sides(self.s, s)[1], ahead)
+            after = self._slope(s, sides(self.s, s)[1], ahead, guess=True)
             curvature = self._size(linear([1, -1], [after, k])) / small
         left, steepest = abs(target - self.s), max(slope, curvature)
         if not math.isfinite(steepest):

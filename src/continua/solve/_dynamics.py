@@ -83,10 +83,17 @@ class Steps(ABC):
         """What takes step n of a fixed grid."""
 
     @abstractmethod
+    def first(self, stage: Stage, z: State, guess: bool) -> State:
+        """The slope where steps start, or one that only guesses the length of the first."""
+
+    @abstractmethod
     def attempt(
         self, stages: Sequence[Stage], h: float, z: State, k: State
     ) -> tuple[State, list[State], float]:
-        """The end of a step of a pair, the slopes at its stages, and its error."""
+        """The end of a step of a pair, the slopes at its stages, and its error.
+
+        Where nothing reads the slopes between the first and the last, they may be missing.
+        """
 
 
 class Dynamics(ABC):
