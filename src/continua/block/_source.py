@@ -156,7 +156,7 @@ class BlockSource(Source):
                 rest = next(remaining).unbind(0)
                 table.update((id(s), other) for s, other in zip(depths, rest, strict=True))
 
-            def left() -> list[Tensor]:
+            def left(h: Tensor) -> list[Tensor]:
                 found = []
                 for name, own in list(state.items())[: self.state]:
                     new = weights.replaced.get(name, {})

@@ -86,15 +86,19 @@ class AdjointJob(Job):
             weights = [step.h * row[power] if power < len(row) else 0.0 for row in rows]
             self.stored += linear(weights, step.ks)
 
-    def at(self, s: float) -> State:
-        """The forward solution at a depth."""
+    def place(self, s: float) -> tuple[int, float]:
+        """The forward step at a depth, and the fraction of it."""
         forward = self.span[1] > self.span[0]
         n = bisect.bisect_right(self.starts, s if forward else -s) - 1
         n = min(max(n, 0), len(self.ends) - 1)
         start, end = self.ends[n]
+        return n, (s - start) / (end - start)
+
+    def at(self, s: float) -> State:
+        """The forward solution at a depth."""
+        n, x = self.place(s)
         per_step = self.leaves * (self.powers + 1)
         coefficients = split(self.stored[n * per_step : (n + 1) * per_step], self.leaves)
-        x = (s - start) / (end - start)
         return linear([x**power for power in range(self.powers + 1)], coefficients)
 
     def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +19,7 @@ from continua.solve import (
     State,
     Stats,
     Step,
+    Tableau,
     Traced,
     Trajectory,
     linear,
@@ -41,12 +45,44 @@ class CompiledAdjoint(AdjointJob):
 
     programs: Programs
     weights: _Weights | None = None  # None if the backward pass is not compiled
+    at_once: bool = False  # whether its steps give the gradients of the weights
 
     def forward(self, z: State) -> Trajectory:
         with_programs(self.dynamics, self.programs, self.solver, z, self.span, self.save_at, True)
         trajectory = super().forward(z)
         self.dynamics.steps = None
         return trajectory
+
+    def _keep(self, step: Step) -> None:
+        """The same polynomial, its coefficients in one tensor `[P, ...]` for each leaf."""
+        step.complete(self.dynamics, self.further)
+        self.ends.append((float(step.start), float(step.end)))
+        self.stored += step.z
+        for k in zip(*step.ks, strict=True):
+            slopes = torch.stack(k)
+            weights = step.h * _powers(step.tableau).to(slopes)
+            self.stored.append((weights @ slopes.flatten(1)).view(-1, *slopes.shape[1:]))
+
+    def at(self, s: float) -> State:
+        return tuple(x[0] for x in self.states([s]))
+
+    def states(self, depths: Sequence[float]) -> list[Tensor]:
+        """The forward solution at some depths, `[E, ...]` for each leaf."""
+        places, width = [self.place(s) for s in depths], 2 * self.leaves
+        first, last = min(n for n, _ in places), max(n for n, _ in places)
+        index = torch.tensor([n - first for n, _ in places], device="cpu")
+        fractions = [[x**p for p in range(1, self.powers + 1)] for _, x in places]
+        powers = torch.tensor(fractions, dtype=torch.float64, device="cpu")
+        found = []
+        for i in range(self.leaves):
+            stored = self.stored[first * width + i : (last + 1) * width : self.leaves]
+            start = torch.stack(stored[::2])
+            picks, steps = index.to(start.device), torch.stack(stored[1::2])
+            coefficients = steps.index_select(0, picks).flatten(2)  # [E, P, F]
+            out = powers.to(start).unsqueeze(1) @ coefficients
+            picked = start.index_select(0, picks)
+            found.append(picked + out.view(picked.shape))
+        return found
 
     def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
         found = Stats()
@@ -69,14 +105,20 @@ class CompiledAdjoint(AdjointJob):
             return super().equation(again, solver)
         found = Backward(self, again, at_stages=False)
         self.weights.at_stages = self.at_stages(solver)
-        source = AdjointSource(self, self.weights.source)
+        # On a grid every step counts: it gives the gradients of the weights too.
+        self.at_once = self.weights.at_stages and solver.steps is not None
+        tableau = solver.tableau if self.at_once else None
+        source = AdjointSource(self, self.weights.source, tableau)
         like = (*self.stored, *self.weights.like) if self.backsolves else self.weights.like
-        found.steps = CompiledSteps(self.programs, solver, source, like, dense=True)
+        found.steps = CompiledSteps(self.programs, solver, source, like, dense=not self.at_once)
         return found
 
     def integral(self, step: Step, dynamics: Backward, again: Rerun, stats: Stats) -> None:
         if self.weights is None:
             super().integral(step, dynamics, again, stats)
+        elif self.at_once:
+            assert isinstance(dynamics.steps, CompiledSteps)
+            self.weights.take(dynamics.steps, step.tableau)
         elif self.weights.at_stages:
             self.weights.add(_at_stages(step))
         else:
@@ -102,27 +144,59 @@ def _at_stages(step: Step) -> list[Node]:
 class AdjointSource(Source):
     """The adjoint equation, whose steps read the forward solution beside the field's own rows."""
 
-    def __init__(self, job: AdjointJob, field: Source):
-        self._job, self._field = job, field
+    def __init__(self, job: CompiledAdjoint, field: Source, tableau: Tableau | None):
+        self._job, self._field, self._tableau = job, field, tableau
         self.shared, self.code, self.numbers = field.shared, field.code, field.numbers
-        self.signature = [*field.signature, "adjoint", job.gradient.state]
+        trained = [t.requires_grad for t in field.shared]
+        about = ["adjoint", job.gradient.state, tableau is None, *trained]
+        self.signature = [*field.signature, *about]
 
     def rows(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
         own = list(self._field.rows(stages))
-        return own if self._job.backsolves else [*own, *forward_states(self._job, stages)]
+        return own if self._job.backsolves else [*own, *_forward(self._job, stages)]
 
     def traced(self, stages: Sequence[Stage]) -> Traced:
-        inner, n, backsolves = self._field.traced(stages), self._job.leaves, self._job.backsolves
+        one, n, backsolves = self._field.traced(stages[:1]), self._job.leaves, self._job.backsolves
 
-        def on(shared: Sequence[Tensor], rows: Sequence[Tensor]) -> tuple[list[Evaluate], object]:
-            own = rows if backsolves else rows[:-n]
-            evaluate, _ = inner(shared, own)
-            if backsolves:
-                return [_adjoint(f, n, ()) for f in evaluate], tuple
-            states = zip(*(row.unbind(0) for row in rows[-n:]), strict=True)
-            return [_adjoint(f, n, z) for f, z in zip(evaluate, states, strict=True)], tuple
+        def on(shared: Sequence[Tensor], rows: Sequence[Tensor]) -> tuple[list[Evaluate], Any]:
+            own, count = rows if backsolves else rows[:-n], self._field.weights
+            given = list(shared)
+            if self._tableau is not None:
+                pairs = zip(shared, self.shared, strict=True)
+                given = [t.detach().requires_grad_(real.requires_grad) for t, real in pairs]
+            trained = [(i, t) for i, t in enumerate(given) if t.requires_grad]
+            evaluate: list[Evaluate] = []
+            found: list[list[Tensor | None]] = []  # by stage
+            for i in range(len(stages)):
+                at = [row[i : i + 1] for row in own]
+                leaves: list[Tensor] = []
+                if self._tableau is not None:
+                    leaves = [x.detach().requires_grad_() for x in at[:count]]
+                with torch.enable_grad():
+                    (f,), _ = one(given, [*leaves, *at[len(leaves) :]])
+                z = () if backsolves else tuple(row[i] for row in rows[-n:])
+                evaluate.append(_adjoint(f, n, z, [*(t for _, t in trained), *leaves], found))
+            places = [*(i for i, _ in trained), *range(len(given), len(given) + count)]
+            return evaluate, lambda h: self._integral(h, found, places, len(trained))
 
-        return on  # type: ignore[return-value]
+        return on
+
+    def _integral(
+        self, h: Tensor, found: list[list[Tensor | None]], places: list[int], shared: int
+    ) -> list[Tensor]:
+        """What a step adds to the gradients of shared tensors and of rows, `[E, ...]`."""
+        if self._tableau is None:
+            return []
+        out, self.places = [], []
+        for k, place in enumerate(places):
+            column = [(every[k], b) for every, b in zip(found, self._tableau.floats.b) if b]  # noqa: B905
+            if all(g is None for g, _ in column):
+                continue
+            like = next(g for g, _ in column if g is not None)
+            parts = [torch.zeros_like(like) if g is None else g * (-h * b) for g, b in column]
+            out.append(sum(parts[1:], parts[0]) if k < shared else torch.cat(parts))
+            self.places.append(place)
+        return out
 
     def pull(self, stages: Sequence[Stage], gradients: object) -> None:
         raise NotImplementedError  # a step of the adjoint equation is not differentiated
@@ -131,24 +205,35 @@ class AdjointSource(Source):
         raise NotImplementedError
 
 
-def _adjoint(f: Evaluate, n: int, z: State) -> Evaluate:
-    """The adjoint equation at one stage; z is there, or a part of its state."""
+def _adjoint(
+    f: Evaluate, n: int, z: State, leaves: Sequence[Tensor], weights: list[list[Tensor | None]]
+) -> Evaluate:
+    """The adjoint equation at one stage; z is there, or a part of its state.
+
+    What it adds to the gradients of leaves goes into `weights`.
+    """
 
     def evaluate(both: State) -> State:
         with torch.enable_grad():
             start = leaf(z or both[:-n])
             out = f(start)
-        found, _ = vector_jacobian([out], [both[-n:]], start, [])
+        found, more = vector_jacobian([out], [both[-n:]], start, leaves)
+        weights.append(more)
         moved = () if z else (x.detach() for x in out)
         return (*moved, *(-g for g in found))
 
     return evaluate
 
 
-def forward_states(job: AdjointJob, stages: Sequence[Stage]) -> list[Tensor]:
-    """The forward solution at some stages, `[E, ...]` for each leaf."""
-    states = [job.at(float(stage.depth)) for stage in stages]
-    return [torch.stack(leaf) for leaf in zip(*states, strict=True)]
+def _forward(job: CompiledAdjoint, stages: Sequence[Stage]) -> list[Tensor]:
+    return job.states([float(stage.depth) for stage in stages])
+
+
+@functools.cache
+def _powers(tableau: Tableau) -> Tensor:
+    """What slopes count in the coefficients of a step's polynomial, `[P, S]`."""
+    columns = list(itertools.zip_longest(*tableau.floats.dense, fillvalue=0.0))
+    return torch.tensor(columns, dtype=torch.float64, device="cpu")
 
 
 class _Weights:
@@ -167,7 +252,7 @@ class _Weights:
         if job.backsolves:
             z = [torch.stack(leaf) for leaf in zip(*(b[:-n] for _, b, _ in nodes), strict=True)]
         else:
-            z = forward_states(job, stages)
+            z = _forward(job, stages)
         scaled = [tuple(x * w for x in both[-n:]) for _, both, w in nodes]
         along = [torch.stack(leaf) for leaf in zip(*scaled, strict=True)]
         rows, weights = self.source.rows(stages), self.source.weights
@@ -185,6 +270,15 @@ class _Weights:
             self._found = WeightGradients(self.source, n)
         self._found.add(program.run([*z, *self._shared, *rows, *along]), program.wanted)
         self._stages += stages
+        if len(self._stages) >= TOGETHER:
+            self.finish()
+
+    def take(self, steps: CompiledSteps, tableau: Tableau) -> None:
+        """Add what a step has integrated itself."""
+        if self._found is None:
+            self._found = WeightGradients(self.source, 0)
+        self._found.add(steps.left, steps.places)
+        self._stages += [s for s, b in zip(steps.stages, tableau.floats.b, strict=True) if b]
         if len(self._stages) >= TOGETHER:
             self.finish()
 

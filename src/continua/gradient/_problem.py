@@ -274,7 +274,7 @@ class CallableSource(Source):
         def on(shared: Sequence[Tensor], rows: Sequence[Tensor]) -> tuple[list[Evaluate], Any]:
             others = zip((*self.shared, *depths), (*shared, *rows[0].unbind(0)), strict=True)
             table = {id(t): other for t, other in others}
-            return [exchanged(f, table) for f in evaluate], tuple
+            return [exchanged(f, table) for f in evaluate], lambda h: ()
 
         return on
 

@@ -125,7 +125,7 @@ class StepPrograms:
             rows, k = (rest[:-n], rest[-n:]) if attempt else (rest, ())
             evaluate, left = traced(shared, rows)
             if kind == "first":
-                return tuple([*_attached(evaluate[0](tuple(z)), z), *left()])
+                return (*_attached(evaluate[0](tuple(z)), z), *left(h))
             slopes: list[State] = []
             # Slopes times h, so that one program serves steps of every length.
             ks = [tuple(h * x for x in k)] if attempt else []
@@ -139,7 +139,7 @@ class StepPrograms:
                 assert isinstance(solver, Pair)
                 cut = [tuple(x.detach() for x in state) for state in (tuple(z), end, *ks)]
                 out.append(error_norm(solver, cut[2:], cut[0], cut[1]))
-            return tuple([*out, *left()] if state else out)
+            return tuple([*out, *left(h)] if state else out)
 
         return taken
 
@@ -179,6 +179,9 @@ class CompiledSteps(Steps):
     ):
         self.known = StepPrograms(programs, solver, source, z)
         self.source, self.dense, self.like = source, dense, z[0]
+        self.stages: Sequence[Stage] = ()  #: of the last step on a grid
+        self.left: Sequence[Tensor] = ()  #: what it gave besides its end and its slopes
+        self.places: Sequence[int] = ()  #: `Source.places`
         self.keep = False  #: whether adaptive steps give what their vjp needs
         self.tried: Kept | None = None  #: that of the last one
         self.tape: list[Kept] = []  #: that of first slopes and of steps that were accepted
@@ -215,9 +218,11 @@ class CompiledSteps(Steps):
             own = rows.of(i)
             if program is None:
                 program = known.step(count, z, length, own, self.dense)
+                self.places = program.wanted
             out = program.run([*z, length, *known.shared, *own])
             end, slopes = contiguous(out[:n]), n * count if self.dense else 0
-            self._leave(own, out[n + slopes :])
+            self.stages, self.left = stages[i * count : (i + 1) * count], out[n + slopes :]
+            self._leave(own, self.left)
             return end, split(out[n : n + slopes], n)
 
         return take
