@@ -95,6 +95,28 @@ def test_every_kind_of_field_on_a_grid(kind):
     check(kind, ct.Fourier(1), ct.Heun(steps=3), ct.Backprop(), "aot_eager")
 
 
+class WithClock(nn.Module):
+    """A field whose state has a part with a constant slope."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = mlp()
+
+    def forward(self, state):
+        z, clock = state
+        return self.inner(z) * clock[:, None], torch.ones_like(clock)
+
+
+def with_clock():
+    return WithClock(), lambda block, x: block((x, x.new_zeros(len(x))))[0]
+
+
+@pytest.mark.parametrize("solver", [ct.Dopri5(1e-4, 1e-4), ct.Dopri8(1e-4, 1e-4)], ids=str)
+@pytest.mark.parametrize("kind", [first_order, cost, with_clock], ids=lambda kind: kind.__name__)
+def test_adaptive_steps_keep_what_their_vjp_needs(kind, solver):
+    check(kind, ct.PiecewiseLinear(3), solver, ct.Backprop(), "aot_eager")
+
+
 @pytest.mark.parametrize("kind", [batch_norm, saved], ids=lambda kind: kind.__name__)
 def test_adaptive_steps(kind):
     check(kind, ct.PiecewiseConstant(2), ct.Bosh3(1e-3, 1e-3), ct.Backprop(), "aot_eager")
@@ -138,9 +160,10 @@ def test_inductor_on_one(tmp_path, monkeypatch):
     assert list(tmp_path.rglob("*.so"))
 
 
+@pytest.mark.parametrize("solver", [ct.RK4(steps=2), ct.Bosh3(1e-2, 1e-2)], ids=str)
 @pytest.mark.parametrize("gradient", [ct.Backprop(), ct.Checkpoint(), ct.Adjoint()], ids=str)
-def test_two_backward_passes_of_one_solve(gradient):
-    block = ct.ODEBlock(mlp(), ct.Fourier(1), ct.RK4(steps=2), gradient, compile="aot_eager")
+def test_two_backward_passes_of_one_solve(gradient, solver):
+    block = ct.ODEBlock(mlp(), ct.Fourier(1), solver, gradient, compile="aot_eager")
     y = block(torch.randn(4, 3)).square().sum()
     first = torch.autograd.grad(y, list(block.parameters()), retain_graph=True)
     torch.testing.assert_close(torch.autograd.grad(y, list(block.parameters())), first)
@@ -164,6 +187,13 @@ def test_flows(trace, gradient):
         y = model.log_prob(x, **noise)
         found.append([y, *torch.autograd.grad(y.sum(), list(model.parameters()))])
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
+
+
+def test_a_flow_is_traced_once():
+    torch.manual_seed(0)
+    model = flow("exact", compile="aot_eager")
+    for _ in range(10):  # more than there are versions of a program; none may be left out
+        model.log_prob(torch.randn(5, 2)).sum().backward()
 
 
 def test_a_flow_compiled_from_the_start():

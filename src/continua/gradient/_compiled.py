@@ -33,12 +33,11 @@ from ._checks import autocast_on, tracing
 from ._compiled_adjoint import CompiledAdjoint
 from ._gradient import Backprop, Gradient, committed, gradient_here
 from ._programs import Programs, contiguous
+from ._rows import RowsByStep, WeightGradients
 from ._steps import (
     CompiledSteps,
     Kept,
-    RowsByStep,
     StepPrograms,
-    WeightGradients,
     length_tensor,
     with_programs,
 )

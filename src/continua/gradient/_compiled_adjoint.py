@@ -29,7 +29,8 @@ from continua.solve import (
 from ._adjoint import AdjointJob, Backward, merge
 from ._gradient import leaf, vector_jacobian
 from ._programs import Programs, contiguous
-from ._steps import CompiledSteps, WeightGradients, with_programs
+from ._rows import WeightGradients
+from ._steps import CompiledSteps, with_programs
 from ._trace import Function, Uncompilable
 
 #: how many nodes are contracted with the basis at once

@@ -11,7 +11,8 @@ from torch import Tensor
 from continua.solve import Source, Stage, State
 
 from ._programs import contiguous
-from ._steps import TOGETHER, Kept, WeightGradients
+from ._rows import TOGETHER, WeightGradients
+from ._steps import Kept
 
 
 @dataclass
