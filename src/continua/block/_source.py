@@ -115,7 +115,7 @@ class BlockSource(Source):
         return self._known[1]
 
     def rows(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
-        samplings = self._samplings(stages)
+        samplings = self._samplings(stages) if self._packs or self._states else {}
         rows = [pack.rows(samplings[pack.basis]) for pack in self._packs]
         if self._states:
             weights = self._dynamics.state_at(self._run, samplings, stages)

@@ -177,6 +177,8 @@ class CompiledSteps(Steps):
         self.stages: Sequence[Stage] = ()  #: of the last step on a grid
         self.left: Sequence[Tensor] = ()  #: what it gave besides its end and its slopes
         self.places: Sequence[int] = ()  #: `Source.places`
+        self._first: Program | None = None
+        self._attempt: Program | None = None
         self.keep = False  #: whether adaptive steps give what their vjp needs
         self.tried: Kept | None = None  #: that of the last one
         self.tape: list[Kept] = []  #: that of first slopes and of steps that were accepted
@@ -228,8 +230,9 @@ class CompiledSteps(Steps):
         stage = stages_between(tableau, *span)[0]
         rows = self.source.rows([stage] * (tableau.stages + tableau.fsal - 1))
         try:
-            self.known.attempt(z, z, length, rows, True)
-            self.known.first(z, length, self.source.rows([stage]), True)
+            attempt = self.known.attempt(z, z, length, rows, True)
+            self._first = self.known.first(z, length, self.source.rows([stage]), True)
+            self._attempt = attempt
             self.keep = True
         except Uncompilable:
             pass  # or for a reason that shows at the next try
@@ -243,7 +246,9 @@ class CompiledSteps(Steps):
     def first(self, stage: Stage, z: State, guess: bool) -> State:
         known, n = self.known, self.known.leaves
         rows, length = self.source.rows([stage]), length_tensor(0.0, self.like)
-        program = known.first(z, length, rows, self.keep)
+        if self._first is None:
+            self._first = known.first(z, length, rows, self.keep)
+        program = self._first
         out = program.run([*z, length, *known.shared, *rows])
         last = n + self.source.state
         self._leave(rows, out[n:last])
@@ -256,7 +261,9 @@ class CompiledSteps(Steps):
     ) -> tuple[State, list[State], float]:
         known, n, k = self.known, self.known.leaves, contiguous(k)
         length, rows = length_tensor(h, self.like), self.source.rows(stages)
-        program = known.attempt(z, k, length, rows, self.keep)
+        if self._attempt is None:
+            self._attempt = known.attempt(z, k, length, rows, self.keep)
+        program = self._attempt
         out = program.run([*z, length, *known.shared, *rows, *k])
         slopes = known.solver.tableau.fsal if self.keep else len(stages)
         last = n * (1 + slopes)
