@@ -1,6 +1,7 @@
 """From a model that contains ODE blocks to another model."""
 
 from ._align import align
+from ._batches import call
 from ._blocks import Recipe, blocks, blocks_if_any, recipe_of, set_recipe
 from ._compress import compress
 from ._convert import convert, convert_runs
@@ -22,6 +23,7 @@ from ._unroll import unroll
 __all__ = [
     "refine", "compress", "convert", "convert_runs", "revert", "stacks", "runs_at", "converted",
     "LayerRun", "LayerBlock", "fit_hypernetwork", "unroll", "project_gradient", "Elastic",
-    "smoothness", "recalibrate", "align", "heal", "HealProgress", "blocks", "blocks_if_any",
-    "Choice", "check_sizes", "size_arguments", "Size", "size", "Recipe", "recipe_of", "set_recipe",
+    "smoothness", "recalibrate", "align", "heal", "HealProgress", "call", "blocks",
+    "blocks_if_any", "Choice", "check_sizes", "size_arguments", "Size", "size", "Recipe",
+    "recipe_of", "set_recipe",
 ]  # fmt: skip
