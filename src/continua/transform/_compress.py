@@ -87,7 +87,7 @@ def compress(
             among `basis`, `steps`, `solver` and `state_basis`, of which the first match wins.
             A choice made here goes before the one for all blocks.
         calibrate: inputs without labels, in batches, from which the batch-norm statistics are read
-            again at the end (`recalibrate`). A few hundred are enough.
+            again at the end (`recalibrate`). A few hundred are enough, augmented as in training.
         weight: projects so that weights come nearest where they matter most, as the inputs of
             `calibrate` show. `"fisher"`: by the squared gradient of the outputs with respect to
             each weight. `"activation"`: by the mean square of what a linear or convolutional map

@@ -39,8 +39,8 @@ def recalibrate(model: M, batches: Iterable[Any]) -> M:
     Args:
         model: any module; it is not changed.
         batches: inputs without labels, each a tensor, or a tuple or dictionary of what the model
-            is called with. A few hundred inputs are enough, and batches as large as those of the
-            training are best.
+            is called with. A few hundred inputs are enough. Inputs and batch sizes like those of
+            the training are best, with its augmentation: the weights fit its statistics.
 
     Example:
         >>> import continua as ct
