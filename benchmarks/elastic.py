@@ -223,7 +223,7 @@ def main() -> None:
         "--coefficients", action="store_true", help="descend in coefficients, not in functions"
     )
     parser.add_argument(
-        "--runs", nargs="+", choices=("elastic", "grown", "refined", "size", "smooth")
+        "--runs", nargs="+", choices=("elastic", "grown", "refined", "size", "size 4", "smooth")
     )
     parser.add_argument("--report", action="store_true", help="only read what is there")
     parser.add_argument("--figure", type=Path, help="where to draw")
