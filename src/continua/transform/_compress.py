@@ -31,7 +31,7 @@ from ._batches import Batches
 from ._blocks import blocks, refuse_elastic, transformed
 from ._budget import Budget, Choices, smallest_within, within_budget
 from ._fit import fit_blocks
-from ._recalibrate import reestimate
+from ._recalibrate import corrected, reestimate
 from ._sensitivity import Sensitivity, Weight, sensitivity, weighted_projection
 from ._warn import warn_beside, warn_negative, warn_post_norm, warn_unread
 
@@ -87,7 +87,9 @@ def compress(
             among `basis`, `steps`, `solver` and `state_basis`, of which the first match wins.
             A choice made here goes before the one for all blocks.
         calibrate: inputs without labels, in batches, from which the batch-norm statistics are read
-            again at the end (`recalibrate`). A few hundred are enough.
+            again at the end. A few hundred are enough, augmented as in training. How the model's
+            own statistics differ from those of the same inputs is taken into account, so a model
+            that is not cut keeps its statistics; where they are out of date, `recalibrate` first.
         weight: projects so that weights come nearest where they matter most, as the inputs of
             `calibrate` show. `"fisher"`: by the squared gradient of the outputs with respect to
             each weight. `"activation"`: by the mean square of what a linear or convolutional map
@@ -153,9 +155,24 @@ def compress(
     batches = None if calibrate is None else Batches(copied(model), calibrate, least, "calibrate")
     weights = None if weight is None or batches is None else sensitivity(model, batches, weight)
 
+    again = None if batches is None else copied(model)
+    if again is not None and batches is not None:
+        reestimate(again, batches)
+
     def smaller(choices: Choices, batches: Batches | None) -> M:
         own = {name: dict.fromkeys(KEYS) | dict(choices.get(name, {})) for name in names.blocks}
-        return _made(model, own, names, method, batches, weights, final)
+        way = "project" if method == "fit" else method  # a fit starts from the projection
+        small = _changed(model, own, names, way, weights)
+        if batches is None or again is None:
+            return small
+        before, seen = copied(small), _changed(again, own, names, way, weights)
+        if method == "fit":
+            pairs = [(before, model), (seen, again)]
+            fit_blocks(copied(model), small, batches, final, pairs)
+        else:
+            reestimate(small, batches)
+        corrected(small, before, seen)
+        return small
 
     if batches is None or not searched:
         small = smaller(chosen, batches)
@@ -172,34 +189,22 @@ def compress(
     return small
 
 
-def _made(
-    model: M,
-    chosen: Choices,
-    names: Names,
-    method: Method,
-    batches: Batches | None,
-    weights: Sensitivity | None,
-    final: str | None,
+def _changed(
+    model: M, chosen: Choices, names: Names, method: str, weights: Sensitivity | None
 ) -> M:
-    """The smaller model for choices for every block."""
+    """The model in other bases and steps, by choices for every block."""
     small = copied(model)
-    # A fit starts from the projection.
-    way = "project" if method == "fit" else method
     for name, block in blocks(small).items():
         choice = chosen[name]
         targets = _targets(block, choice["basis"], choice["state_basis"], names)
         matter = {} if weights is None else weights[name]
         stacks = {
-            key: (target, _changed(block, key, target, way, matter.get(key)))
+            key: (target, _stack(block, key, target, method, matter.get(key)))
             for key, target in targets.items()
         }
         used = checked_solver(block.solver if choice["solver"] is None else choice["solver"])
         count = choice["steps"]
         block.rebase(stacks, used if count is None else used.with_steps(count))
-    if batches is not None and method == "fit":
-        fit_blocks(copied(model), small, batches, final)
-    elif batches is not None:
-        reestimate(small, batches)
     return small
 
 
@@ -222,7 +227,7 @@ def _targets(
     return {name: chosen[name] for name in [*weights, *state] if name in chosen}
 
 
-def _changed(
+def _stack(
     block: ODEBlock, name: str, target: Basis, method: str, weight: Tensor | None = None
 ) -> Tensor:
     source, stack = block.expansion.bases[name], tensor(block.field, name)
