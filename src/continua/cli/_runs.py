@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ._progress import progress
-from ._words import DONE, percent, say
+from ._words import DONE, percent, say, tabulate
 
 #: below this many columns, the table of a sweep has three lines per row
 NARROW = 80
@@ -142,7 +142,7 @@ def changed(comparison: Comparison, out: Path, json: bool, recipe: str | None = 
         return DONE
     from continua.recipes import knows_its_run
 
-    print(comparison)
+    tabulate(str(comparison))
     again = "" if recipe is None else f" --recipe {recipe}"
     next_one = f" Next: continua evaluate {out}{again}" if knows_its_run(out) else ""
     say(f"Written to {out}.{next_one}")
@@ -292,7 +292,7 @@ def gradcheck(options: GradcheckOptions, json: bool) -> int:
         return DONE
     for name, report in reports.items():
         print(f"block {name or '(the model)'}")
-        print(report)
+        tabulate(str(report))
         print()
     return DONE
 
@@ -306,5 +306,5 @@ def memory(options: MemoryOptions, json: bool) -> int:
         rows = [vars(row) | {"gradient": row.name} for row in report.rows]
         print(json_format.dumps(vars(report) | {"rows": rows}))
     else:
-        print(report)
+        tabulate(str(report))
     return DONE
