@@ -184,7 +184,9 @@ def one_sentence(message: str) -> str:
     said = lines[rules[0] + 1 : rules[1]] if len(rules) > 1 else lines
     sentence = " ".join(said).strip(" .")
     sentence = sentence.replace(" or misplaced options", " options")
-    sentence = re.sub(r" \(applied to [^)]*\)| Arguments are applied to the .*", "", sentence)
+    sentence = re.sub(
+        r" \(applied to [^)]*\)| Arguments are applied to the .*", "", sentence
+    ).strip()
     sentence = re.sub(
         r"invalid literal for int\(\) with base 10: (.*)", r"\1 is not a whole number", sentence
     )
