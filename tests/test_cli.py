@@ -84,6 +84,8 @@ def test_help(arguments, columns, capsys, monkeypatch):
         (["demo", "extra"], "extra"),
         (["demo", "--epochs"], "--epochs"),
         (["train"], "continua train needs RECIPE; --help lists the options"),
+        (["train", "x", "--epochs", "4"], "options: --epochs 4; --help lists the options"),
+        (["train", "x", "--epochs=4"], "settings are changed with --set epochs=...\n"),
         (["heal", "small", "healed"], "continua heal needs --teacher; --help lists the options"),
         (["train", "x", "--log", "abacus"], "invalid choice 'abacus' for argument '--log'"),
         (["demo", "--epochs", "many"], "--epochs: 'many' is not a whole number"),
