@@ -223,7 +223,8 @@ def test_a_missing_extra_is_explained_before_any_work(package, tmp_path, capsys,
 def test_importing_continua_imports_no_extra():
     code = (
         "import sys, continua, continua.cli, continua.models, continua.data; "
-        "print([m for m in ('tyro', 'rich', 'matplotlib', 'sklearn') if m in sys.modules])"
+        "extras = ('tyro', 'rich', 'matplotlib', 'sklearn', 'transformers', 'huggingface_hub'); "
+        "print([m for m in extras if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
