@@ -108,8 +108,8 @@ def parse(arguments: Sequence[str]) -> Command:
             print(wrapped(told.getvalue()), end="")
             raise
         sentence = one_sentence(said.getvalue())
-        if arguments[0] == "train" and (name := re.search(r"options: --(\w\S*)", sentence)):
-            sentence += f"; settings are changed with --set {name[1].partition('=')[0]}=..."
+        if arguments[0] == "train" and (option := re.search(r"options: --(\w\S*)", sentence)):
+            sentence += f"; settings are changed with --set {option[1].partition('=')[0]}=..."
         raise ContinuaError(sentence) from None
     return made
 
