@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -70,3 +71,15 @@ def test_the_notebook_has_the_cells_of_its_page():
 
 def test_most_pages_have_code():
     assert sum(bool(blocks) for blocks in PAGES.values()) >= 15
+
+
+@pytest.mark.slow
+def test_the_pages_are_built_without_a_warning(tmp_path):
+    for needed in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):
+        pytest.importorskip(needed, reason="needs the extra docs")
+    command = (sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path))
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "api/solve.html").read_text("utf-8")
+    assert "first_step" in page.partition('id="continua.solve.Pair"')[2][:9000]  # its signature
+    assert page.index('id="continua.solve.Euler"') < page.index('id="continua.solve.Dynamics"')
