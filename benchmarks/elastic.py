@@ -91,11 +91,16 @@ def measured(name: str, run: Run) -> list[dict[str, Any]]:
     lines = [common | _line(own, result["parameters"], result["test"])]
     if own == 4:
         _, task = run.load()
-        inputs = [task.batch("train", index, None)[0] for index in torch.arange(512).split(128)]
+        generator, rows = torch.Generator().manual_seed(0), torch.arange(512).split(128)
+        # Augmented, as what the network was trained on; and the images as they are.
+        images = [task.batch("train", index, generator)[0] for index in rows]
+        plain = [task.batch("train", index, None)[0] for index in rows]
         ways: dict[str, dict[str, Any]] = {
             "compressed": {},
-            "statistics": {"calibrate": inputs},
-            "fit": {"calibrate": inputs, "method": "fit"},
+            "statistics": {"calibrate": images},
+            "statistics of plain images": {"calibrate": plain},
+            "fit": {"calibrate": images, "method": "fit"},
+            "fit to plain images": {"calibrate": plain, "method": "fit"},
         }
         for n, (way, options) in itertools.product(SIZES[1:], ways.items()):
             started = time.perf_counter()
@@ -103,7 +108,7 @@ def measured(name: str, run: Run) -> list[dict[str, Any]]:
             taken = {"compress_seconds": time.perf_counter() - started}
             found = taken | _measured(n, small, run, task)
             lines.append(common | found | {"run": f"{name}, {way}"})
-        small = ct.compress(outcome.model, budget=BUDGET, calibrate=inputs)
+        small = ct.compress(outcome.model, budget=BUDGET, calibrate=images)
         lines.append(common | _measured(4, small, run, task) | {"run": f"{name}, budget {BUDGET}"})
     return lines
 
@@ -218,7 +223,7 @@ def main() -> None:
         "--coefficients", action="store_true", help="descend in coefficients, not in functions"
     )
     parser.add_argument(
-        "--runs", nargs="+", choices=("elastic", "grown", "refined", "size", "smooth")
+        "--runs", nargs="+", choices=("elastic", "grown", "refined", "size", "size 4", "smooth")
     )
     parser.add_argument("--report", action="store_true", help="only read what is there")
     parser.add_argument("--figure", type=Path, help="where to draw")

@@ -10,6 +10,7 @@ installs them instead, with constraints.txt.
 """
 
 import contextlib
+import os
 import re
 import shlex
 import subprocess
@@ -96,4 +97,5 @@ if __name__ == "__main__":
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         main("--install" in sys.argv[1:])
-    print(f"{time.monotonic() - began:6.1f} s  in all")
+    used = os.times().children_user + os.times().children_system
+    print(f"{time.monotonic() - began:6.1f} s  in all, {used:.1f} s of CPU time")

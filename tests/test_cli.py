@@ -84,6 +84,8 @@ def test_help(arguments, columns, capsys, monkeypatch):
         (["demo", "extra"], "extra"),
         (["demo", "--epochs"], "--epochs"),
         (["train"], "continua train needs RECIPE; --help lists the options"),
+        (["train", "x", "--epochs", "4"], "options: --epochs 4; --help lists the options"),
+        (["train", "x", "--epochs=4"], "settings are changed with --set epochs=...\n"),
         (["heal", "small", "healed"], "continua heal needs --teacher; --help lists the options"),
         (["train", "x", "--log", "abacus"], "invalid choice 'abacus' for argument '--log'"),
         (["demo", "--epochs", "many"], "--epochs: 'many' is not a whole number"),
@@ -221,7 +223,8 @@ def test_a_missing_extra_is_explained_before_any_work(package, tmp_path, capsys,
 def test_importing_continua_imports_no_extra():
     code = (
         "import sys, continua, continua.cli, continua.models, continua.data; "
-        "print([m for m in ('tyro', 'rich', 'matplotlib', 'sklearn') if m in sys.modules])"
+        "extras = ('tyro', 'rich', 'matplotlib', 'sklearn', 'transformers', 'huggingface_hub'); "
+        "print([m for m in extras if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

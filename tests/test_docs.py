@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -81,3 +82,15 @@ def test_every_promise_names_a_test_that_is_there():
         files = re.findall(r"`([\w/]+\.py)`", tests)
         assert files
         assert [name for name in files if not (ROOT / "tests" / name).is_file()] == []
+
+
+@pytest.mark.slow
+def test_the_pages_are_built_without_a_warning(tmp_path):
+    for needed in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):
+        pytest.importorskip(needed, reason="needs the extra docs")
+    command = (sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path))
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "api/solve.html").read_text("utf-8")
+    assert "first_step" in page.partition('id="continua.solve.Pair"')[2][:9000]  # its signature
+    assert page.index('id="continua.solve.Euler"') < page.index('id="continua.solve.Dynamics"')

@@ -55,6 +55,12 @@ def test_a_solution_names_its_shapes():
     assert "{a: float32[2]}" in repr(pair)
 
 
+def test_a_method_that_does_not_apply_is_a_row_of_its_own():
+    table = SHOWN["GradientReport"]()._repr_html_()
+    (row,) = [line for line in table.splitlines() if "ReversibleHeun" in line]
+    assert re.fullmatch(r"<tr><td colspan=7>Reversible\(\): needs .*</td></tr>", row)
+
+
 def test_names_cannot_break_the_table():
     model = nn.ModuleDict({"<b>": ct.ODEBlock(nn.Linear(1, 1), ct.Constant())})
     shown = ct.compare(model, model)._repr_html_()

@@ -10,7 +10,7 @@ from torch import nn
 
 import continua as ct
 import continua_command
-from continua.cli._words import say
+from continua.cli._words import say, tabulate
 from nets import make_pair
 
 X = torch.ones(2, 3)
@@ -139,11 +139,24 @@ def test_help_wraps_at_words(columns):
     assert set(words) <= set(text.split())
 
 
-def test_sentences_wrap_at_words_on_a_terminal(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
+
+def test_a_row_that_does_not_fit_has_a_line_per_cell(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    table = "tensor  source  target\nblock.0.weight  PiecewiseConstant(8)  PiecewiseConstant(4)\n"
+    out, piped = Terminal(), io.StringIO()
+    tabulate(table, out)
+    tabulate(table, piped)
+    assert piped.getvalue() == table
+    assert out.getvalue().split() == table.split()
+    assert out.getvalue().splitlines()[0] == "tensor  source  target"
+    assert max(map(len, out.getvalue().splitlines())) <= 40
+
+
+def test_sentences_wrap_at_words_on_a_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     sentence = "there is no recipe 'digits'; did you mean 'stateful/digits'? " * 2
     for out, lines in ((Terminal(), 4), (io.StringIO(), 1)):

@@ -29,14 +29,15 @@ def markdown_table(rows: Rows) -> str:
     return "\n".join([head, rule, *body])
 
 
-def html_table(rows: Rows, caption: str = "") -> str:
-    """The same for a notebook: a head, then rows, of which a long table shows the first."""
+def html_table(rows: Rows, caption: str = "", notes: Sequence[str] = ()) -> str:
+    """The same for a notebook: a head, rows, of which a long table shows the first, and notes."""
     head, *body = rows
     lines = ["<table>", f"<caption>{_escaped(caption)}</caption>" if caption else ""]
     lines.append(f"<tr>{''.join(f'<th>{_escaped(cell)}</th>' for cell in head)}</tr>")
     lines += [f"<tr>{''.join(f'<td>{_escaped(c)}</td>' for c in row)}</tr>" for row in body[:MOST]]
     if len(body) > MOST:
         lines.append(f"<tr><td colspan={len(head)}>and {len(body) - MOST} more</td></tr>")
+    lines += [f"<tr><td colspan={len(head)}>{_escaped(note)}</td></tr>" for note in notes]
     return "\n".join([*filter(None, lines), "</table>"])
 
 

@@ -86,6 +86,12 @@ def test_the_sentence_has_both_remedies(tmp_path):
         ct.load(folder)
 
 
+def test_a_class_of_a_notebook_can_only_be_handed_over(tmp_path):
+    folder = craft(tmp_path, {"name": "__main__:Net", "arguments": {}})
+    with pytest.raises(ct.FileError, match=r"continua\.load\(folder, factory=\.\.\.\)$"):
+        ct.load(folder)
+
+
 @pytest.mark.parametrize("package", ["os", "builtins", "continua", "continua.files", "importlib"])
 def test_packages_that_cannot_be_trusted(package, tmp_path):
     told = {"folder": str(tmp_path / "other"), "trust": ["nets"]}

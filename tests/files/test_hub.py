@@ -117,10 +117,15 @@ def test_a_converted_model_of_transformers(hub):
     model = ct.convert(transformers.BertModel(config).eval())
     half = ct.compress(model, ct.PiecewiseConstant(2), steps=2)
     ct.push_to_hub(half, "me/half", endpoint=hub.url, token="hf_secret")
-    assert "from transformers import BertModel" in hub.repos["me/half"]["README.md"].decode()
+    text = hub.repos["me/half"]["README.md"].decode()
+    assert "from transformers import BertModel" in text
+    assert "continua-torch[hub,transformers]" in text
     again = ct.from_pretrained("me/half", factory=transformers.BertModel, endpoint=hub.url)
     ids = torch.arange(1, 9)[None]
     assert torch.equal(again(ids).last_hidden_state, half(ids).last_hidden_state)
+    ct.push_to_hub(ct.Elastic(model, [4, 2]), "me/all", endpoint=hub.url, token="hf_secret")
+    again = ct.from_pretrained("me/all", size=2, trust=["transformers"], endpoint=hub.url)
+    assert torch.equal(ct.revert(again)(ids).last_hidden_state, half(ids).last_hidden_state)
 
 
 def test_code_in_a_repository_is_neither_downloaded_nor_run(hub, elastic):

@@ -28,6 +28,14 @@ WAYS = [
 every_way = pytest.mark.parametrize(("solver", "gradient"), WAYS, ids=repr)
 
 
+# -- bad input ---------------------------------------------------------------------------------
+
+
+def test_depths_given_as_a_span_are_told_where_to_go():
+    with pytest.raises(ct.ArgumentError, match="save_at"):
+        ct.odeint(lambda s, z: -z, torch.ones(1), torch.linspace(0, 1, 5))
+
+
 # -- values ------------------------------------------------------------------------------------
 
 

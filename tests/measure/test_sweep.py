@@ -31,7 +31,7 @@ def made(*rows):
 def test_the_sizes_are_those_of_compress(model):
     x = torch.randn(5, 3)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    front = ct.sweep(model, lambda m: m(x).sum(), x=x, rounds=1)
+    front = ct.sweep(model, lambda m: m(x).sum(), x={"x": x}, rounds=1)
     assert [v.size for v in front.variants] == [4, 2, 1]
     for v in front.variants:
         expected = ct.compress(model, ct.PiecewiseConstant(v.size), steps=v.size).eval()

@@ -165,13 +165,14 @@ def test_a_model_made_from_a_run_is_swept(trained, capsys, tmp_path):
     assert "which data" in err
 
 
-def test_a_sweep_is_of_the_validation_part_and_fits_into_60_columns(
+def test_a_sweep_is_of_the_validation_part_and_fits_into_40_columns(
     trained, capsys, monkeypatch, tmp_path
 ):
-    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("COLUMNS", "40")
     options = ("--schemes", "Euler", "--bases", "PiecewiseConstant", "--out", tmp_path)
     code, out, _ = run(capsys, "sweep", trained, *options)
     assert code == 0
+    assert max(map(len, out.partition("Accuracy on")[0].splitlines())) <= 40
     assert "of the validation part" in " ".join(out.split())
     assert "PiecewiseConstant(2)" in out
     assert "…" not in out

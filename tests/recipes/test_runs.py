@@ -80,9 +80,10 @@ def test_settings():
     [
         ("epoch=3", "did you mean 'epochs'"),
         ("epochs", "name=value"),
-        ("epochs=three", "is not a value of type int"),
+        ("epochs=three", "epochs='three' is not a whole number"),
+        ("mirror=maybe", "mirror='maybe' is not true or false"),
         ("epochs=0", "at least 1"),
-        ("schedule=cosin", "is not a value"),
+        ("schedule=cosin", "schedule='cosin' is not "),
         ("learning_rate=-1", "positive"),
     ],
 )

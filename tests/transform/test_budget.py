@@ -80,7 +80,8 @@ def test_the_best_of_all_combinations(budget):
     ids=str,
 )
 def test_every_measure(budget):
-    model, batches = net(2, norm=True), inputs(20, 3)
+    batches = inputs(20, 3)
+    model = ct.recalibrate(net(2, norm=True), batches)
     before = copy.deepcopy(model.state_dict())
     small = ct.compress(model, budget=budget, calibrate=batches)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)

@@ -29,7 +29,7 @@ def tied() -> nn.Module:
 LINEAR = nn.Linear(4, 4)
 MISTAKES = {
     "nothing": ([], "empty"),
-    "no list": (3, "a list, an nn.ModuleList"),
+    "no list": (3, "takes a model.*or a list of layers, not int"),
     "no module": ([LINEAR, torch.tanh], "layer 1 is a builtin_function_or_method"),
     "another kind": ([LINEAR, nn.Tanh()], "differ in kind, Linear and Tanh"),
     "another part": (
@@ -155,7 +155,7 @@ def test_hooks_are_compared():
 
 
 def test_packed_weights_are_refused():
-    with pytest.raises(ct.ModuleError, match="differ in"):
+    with pytest.raises(ct.ModuleError, match="'0' in layers 0 and 1 is quantised"):
         ct.convert([quantized(1), quantized(2)], skip="outside")
 
 

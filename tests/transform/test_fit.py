@@ -133,15 +133,6 @@ def test_transformer_layers_with_a_mask():
     assert (other - target).norm() < 0.9 * (one - target).norm()
 
 
-def test_calibrate_reads_the_statistics_again():
-    torch.manual_seed(0)
-    block = scrambled(ct.ODEBlock(mlp(norm=True), ct.PiecewiseConstant(4), ct.Euler(steps=4)))
-    x = [torch.randn(16, 6)]
-    small = ct.compress(block, ct.PiecewiseConstant(2), steps=2, calibrate=x)
-    expected = ct.recalibrate(ct.compress(block, ct.PiecewiseConstant(2), steps=2), x)
-    torch.testing.assert_close(small.state_dict(), expected.state_dict(), rtol=0, atol=0)
-
-
 # -- what is refused ---------------------------------------------------------------------------
 
 

@@ -163,3 +163,70 @@ def test_bad_batches(batches, match):
     model = nn.Sequential(ct.ODEBlock(mlp(norm=True), ct.PiecewiseConstant(2), ct.Euler(steps=2)))
     with pytest.raises(ct.ArgumentError, match=match):
         ct.recalibrate(model, batches)
+
+
+# -- statistics of a compressed model ------------------------------------------------------------
+
+
+def halved(model: nn.Module, **options) -> nn.Module:
+    return ct.compress(model, ct.PiecewiseConstant(2), steps=2, **options)
+
+
+def statistics(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: b for name, b in model.named_buffers() if "running" in name}
+
+
+@pytest.mark.parametrize("method", ["project", "fit"])
+def test_a_model_of_the_same_inputs_gets_their_statistics(method):
+    x = images(3)
+    model = ct.recalibrate(model_of(ct.Euler(steps=4), ct.PiecewiseConstant(4)), x)
+    small = halved(model, calibrate=x, method=method)
+    expected = ct.recalibrate(small, x)
+    torch.testing.assert_close(statistics(small), statistics(expected))
+
+
+def test_a_model_that_is_not_cut_keeps_its_statistics():
+    """Whatever inputs it is shown."""
+    model = ct.recalibrate(model_of(ct.Euler(steps=4), ct.PiecewiseConstant(4)), images(3))
+    other = [0.7 * x + 0.2 for x in images(2)]
+    same = ct.compress(model, steps=4, calibrate=other)
+    torch.testing.assert_close(statistics(same), statistics(model))
+
+
+def test_statistics_of_the_training_are_met_from_few_other_inputs():
+    """Inputs that are brighter than those of the training, and few, as in calibration."""
+    torch.manual_seed(0)
+    field = nn.Sequential(nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1))
+    block = ct.ODEBlock(field, ct.PiecewiseConstant(4), ct.Euler(steps=4), init="independent")
+    many = [torch.randn(64, 4, 8, 8) for _ in range(4)]
+    few = [1.2 * torch.randn(8, 4, 8, 8) + 0.1]
+    model = ct.recalibrate(block, many)
+    small, plain = halved(model, calibrate=few), halved(model)
+    truth, read = (statistics(ct.recalibrate(plain, x)) for x in (many, few))
+
+    def away(found: dict[str, torch.Tensor]) -> float:
+        return float(sum((found[name] - truth[name]).norm() for name in truth))
+
+    assert away(statistics(small)) < 0.5 * away(read)
+    assert away(statistics(small)) < away(statistics(plain))
+
+
+def test_statistics_in_smooth_functions_are_those_that_were_read():
+    x = images(3)
+    model = model_of(ct.Euler(steps=4), ct.PiecewiseConstant(4))
+    small = ct.compress(model, ct.Legendre(2), state_basis=ct.Legendre(2), calibrate=x)
+    expected = ct.recalibrate(small, x)
+    inside = {n for n in statistics(small) if n.startswith("2.")}
+    assert inside
+    for name in inside:
+        torch.testing.assert_close(statistics(small)[name], statistics(expected)[name])
+
+
+def test_layers_kept_for_a_group_bring_their_statistics():
+    torch.manual_seed(0)
+    layer = [nn.Sequential(conv_unit(), nn.Conv2d(4, 4, 3, padding=1)) for _ in range(4)]
+    model = ct.recalibrate(ct.convert(layer, skip="outside"), [torch.randn(8, 4, 6, 6)])
+    other = [torch.randn(8, 4, 6, 6) for _ in range(2)]
+    small = halved(model, calibrate=other, method="fit")
+    assert small.field.get_buffer("0.0.running_mean").shape == (2, 4)
+    assert all(bool((v > 0).all()) for n, v in statistics(small).items() if n.endswith("var"))

@@ -107,7 +107,10 @@ def parse(arguments: Sequence[str]) -> Command:
         if exit.code in (None, 0):
             print(wrapped(told.getvalue()), end="")
             raise
-        raise ContinuaError(one_sentence(said.getvalue())) from None
+        sentence = one_sentence(said.getvalue())
+        if arguments[0] == "train" and (option := re.search(r"options: --(\w\S*)", sentence)):
+            sentence += f"; settings are changed with --set {option[1].partition('=')[0]}=..."
+        raise ContinuaError(sentence) from None
     return made
 
 
@@ -180,6 +183,10 @@ def one_sentence(message: str) -> str:
     rules = [i for i, line in enumerate(lines) if re.match(r"[╭╰─]|-{5}", line)]
     said = lines[rules[0] + 1 : rules[1]] if len(rules) > 1 else lines
     sentence = " ".join(said).strip(" .")
+    sentence = sentence.replace(" or misplaced options", " options")
+    sentence = re.sub(
+        r" \(applied to [^)]*\)| Arguments are applied to the .*", "", sentence
+    ).strip()
     sentence = re.sub(
         r"invalid literal for int\(\) with base 10: (.*)", r"\1 is not a whole number", sentence
     )

@@ -6,14 +6,14 @@ import json as json_format
 import shutil
 import textwrap
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ._progress import progress
-from ._words import DONE, percent, say
+from ._words import DONE, percent, say, tabulate
 
-#: below this many columns, the table of a sweep has two lines per row
+#: below this many columns, the table of a sweep has three lines per row
 NARROW = 80
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def changed(comparison: Comparison, out: Path, json: bool, recipe: str | None = 
         return DONE
     from continua.recipes import knows_its_run
 
-    print(comparison)
+    tabulate(str(comparison))
     again = "" if recipe is None else f" --recipe {recipe}"
     next_one = f" Next: continua evaluate {out}{again}" if knows_its_run(out) else ""
     say(f"Written to {out}.{next_one}")
@@ -175,17 +175,21 @@ def sweep(options: SweepOptions, json: bool) -> int:
     console = Console(highlight=False)
     narrow = console.width < NARROW
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("basis\nsolver, by",) if narrow else ("basis", "solver", "by"):
+
+    def joined(cells: Sequence[str]) -> list[str]:
+        return ["\n".join(cells)] if narrow else list(cells)
+
+    for name in joined(("basis", "solver", "by")):
         table.add_column(name, no_wrap=True)
-    for name in ("parameters", "accuracy", "ms"):
+    for name in joined(("parameters", "accuracy", "ms")):
         table.add_column(name, justify="right", no_wrap=True)
     for trial in (found.source, *found.trials):
-        first = [f"{trial.basis}({trial.size})", f"{trial.scheme} x {trial.steps}", trial.method]
+        time = "" if trial.milliseconds is None else f"{trial.milliseconds:.1f}"
         table.add_row(
-            *([f"{first[0]}\n{first[1]}, {first[2]}"] if narrow else first),
-            f"{trial.parameters:,}",
-            percent(trial.accuracy),
-            "" if trial.milliseconds is None else f"{trial.milliseconds:.1f}",
+            *joined(
+                (f"{trial.basis}({trial.size})", f"{trial.scheme} x {trial.steps}", trial.method)
+            ),
+            *joined((f"{trial.parameters:,}", percent(trial.accuracy), time)),
             style="bold" if trial is found.source else None,
         )
     console.print(table)
@@ -288,7 +292,7 @@ def gradcheck(options: GradcheckOptions, json: bool) -> int:
         return DONE
     for name, report in reports.items():
         print(f"block {name or '(the model)'}")
-        print(report)
+        tabulate(str(report))
         print()
     return DONE
 
@@ -302,5 +306,5 @@ def memory(options: MemoryOptions, json: bool) -> int:
         rows = [vars(row) | {"gradient": row.name} for row in report.rows]
         print(json_format.dumps(vars(report) | {"rows": rows}))
     else:
-        print(report)
+        tabulate(str(report))
     return DONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -16,9 +17,20 @@ def say(text: str, to: TextIO | None = None) -> None:
     """Print a sentence: on a terminal in lines that end between words, elsewhere in one line."""
     out = sys.stdout if to is None else to
     if out.isatty():
-        width = max(shutil.get_terminal_size().columns - 1, 20)
-        text = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+        text = textwrap.fill(text, _width(), break_long_words=False, break_on_hyphens=False)
     print(text, file=out)
+
+
+def tabulate(table: str, to: TextIO | None = None) -> None:
+    """Print a table; a row that does not fit into the terminal takes a line for each cell."""
+    out = sys.stdout if to is None else to
+    for line in table.splitlines():
+        fits = not out.isatty() or len(line) <= _width()
+        print(line if fits else "\n    ".join(re.split(" {2,}", line.strip())), file=out)
+
+
+def _width() -> int:
+    return max(shutil.get_terminal_size().columns - 1, 20)
 
 
 def percent(share: float) -> str:

@@ -49,7 +49,8 @@ def card(
         measure: what the values in the table are.
         figure: the name of an image.
     """
-    name = repo.rpartition("/")[2]
+    name, factory = repo.rpartition("/")[2], config["factory"]["name"]
+    extras = "hub,transformers" if factory.startswith("transformers.") else "hub"
     sizes = list(model.sizes) if isinstance(model, Elastic) else []
     known = [f"- {what}: {said or 'not stated'}" for what, said in facts.items()]
     if sizes:
@@ -59,8 +60,8 @@ def card(
         f"# {name}",
         "The weights of this network are functions of depth, which continua evaluates.",
         "\n".join(known),
-        '## Load\n\n```\npip install "continua-torch[hub]"\n```',
-        f"```python\n{_loading(repo, config['factory']['name'], sizes)}\n```",
+        f'## Load\n\n```\npip install "continua-torch[{extras}]"\n```',
+        f"```python\n{_loading(repo, factory, sizes)}\n```",
         SAFE,
     ]
     if front is not None:

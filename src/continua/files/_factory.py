@@ -82,7 +82,7 @@ def find_factory(name: str, trust: Sequence[str] = ()) -> Factory:
         raise FileError(
             f"it names the factory {name[:99]!r}, which is not on the list of what a file may "
             f"call; if you know it, hand it over with continua.load(folder, factory=...)"
-            + ("" if top in NEVER else trusting)
+            + ("" if top in NEVER or top == "__main__" else trusting)
         )
     if not re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", name) or "__" in module_name:
         raise FileError(

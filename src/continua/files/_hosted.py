@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
-from continua.transform import LayerBlock, Recipe, blocks_if_any, convert
+from continua.transform import LayerBlock, Recipe, blocks_if_any, convert_runs, runs_at
 
 from ._factory import qualified
 
@@ -30,9 +30,14 @@ def hosted_recipe(model: nn.Module) -> Recipe | None:
     config, layouts = copy.deepcopy((config, layouts))
     for layout, steps in reversed(layouts):
         layout.note(steps, layout.units)
+    runs: dict[str, list[list[int]]] = {}
+    for name, block in blocks.items():
+        holder, _, start = name.rpartition(".block")  # as it was before a cut
+        units, period = block.layout.units, block.layout.period
+        runs.setdefault(holder, []).append([int(start), int(start) + units * period, period])
     arguments = {
         "config": json.loads(config.to_json_string(use_diff=False)),
-        "only": sorted({name.rpartition(".")[0] for name in blocks}),
+        "runs": runs,
         "ignore": sorted({p for b in blocks.values() for p in b.layout.ignore}),
     }
     return Recipe(type(model), qualified(type(model)), arguments)
@@ -45,9 +50,11 @@ def as_factory(factory: Callable[..., nn.Module]) -> Callable[..., nn.Module] | 
     if kind is None:
         return None
 
-    def made(config: Any, only: Sequence[str], ignore: Sequence[str]) -> nn.Module:
+    def made(
+        config: Any, runs: Mapping[str, Sequence[Sequence[int]]], ignore: Sequence[str]
+    ) -> nn.Module:
         host = factory(kind.from_dict(_without_code(config)))
-        return convert(host, only=only, ignore=ignore, copy=False)
+        return convert_runs(host, runs_at(host, runs, ignore))
 
     return made
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from continua._errors import ArgumentError
 from continua._tables import html_table, text_table
 from continua.basis import Basis, quadrature
 from continua.field import copied, listed, tensor
-from continua.transform import Size, blocks, size
+from continua.transform import Size, blocks, call, size
 
 
 @dataclass(frozen=True)
@@ -130,11 +129,7 @@ def compare(source: nn.Module, target: nn.Module, x: Any = None) -> Comparison:
 
 @torch.no_grad()
 def _outputs(source: nn.Module, target: nn.Module, x: Any) -> OutputChange:
-    if isinstance(x, Mapping):
-        args, kwargs = (), dict(x)
-    else:
-        args, kwargs = (tuple(x) if isinstance(x, list | tuple) else (x,)), {}
-    a, b = (copied(model).eval()(*args, **kwargs) for model in (source, target))
+    a, b = (call(copied(model).eval(), x) for model in (source, target))
     if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.shape != b.shape:
         raise ArgumentError("outputs are compared where both models return one tensor of one shape")
     wide = torch.promote_types(a.dtype, torch.float64)

@@ -60,8 +60,12 @@ class GradientReport:
         return rows
 
     def _notes(self) -> list[str]:
-        refused = [row for row in self.rows if row.refusal is not None]
-        return [*(f"{row.gradient!r}: {row.refusal}" for row in refused), NOTE]
+        notes = []
+        for row in self.rows:
+            if row.refusal is not None:
+                name = repr(row.gradient)
+                notes.append(f"{name}: {row.refusal.removeprefix(name).strip()}")
+        return [*notes, NOTE]
 
     def __str__(self) -> str:
         return "\n".join([repr(self.solver), text_table(self._table()), *self._notes()])
@@ -75,7 +79,7 @@ class GradientReport:
         )
 
     def _repr_html_(self) -> str:
-        return html_table(self._table(), " ".join([repr(self.solver), *self._notes()]))
+        return html_table(self._table(), repr(self.solver), self._notes())
 
 
 def gradcheck(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError
 from continua._tables import html_table, text_table
-from continua.transform import Choice, Elastic, blocks, check_sizes, compress, size_arguments
+from continua.transform import Choice, Elastic, blocks, call, check_sizes, compress, size_arguments
 from continua.transform import size as size_of
 
 
@@ -113,7 +113,8 @@ def sweep(
             size in evaluation mode, without gradients.
         sizes: numbers of basis functions, with the steps in proportion, or arguments of `compress`
             in dictionaries. By default half as many again and again.
-        x: an input of the model, a tensor or a tuple of arguments; with it a forward is timed.
+        x: an input of the model, with which a forward is timed: a tensor, or a tuple or dictionary
+            of what the model is called with.
         higher: whether more of the measure is better.
         rounds: of the timing, all sizes in turn, of which the median counts.
 
@@ -192,12 +193,11 @@ def _timed(models: Sequence[nn.Module], x: Any, rounds: int) -> list[float]:
     """The median milliseconds of a forward of each; the models take turns."""
     from statistics import median  # slow to import
 
-    given = x if isinstance(x, tuple) else (x,)
     times: list[list[float]] = [[] for _ in models]
     for i in range(rounds + 1):  # the first to warm up
         for model, found in zip(models, times, strict=True):
             started = time.perf_counter()
-            model(*given)
+            call(model, x)
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
             if i:

@@ -99,7 +99,7 @@ def run_new(options: NewOptions) -> Path:
     """Write a file with a recipe to begin with."""
     file = options.file
     if file.suffix != ".py" or not file.stem.isidentifier():
-        raise ct.ArgumentError(f"{file} is no name of a Python module, such as my_file.py")
+        raise ct.ArgumentError(f"{file} is not the name of a Python file, such as my_file.py")
     if file.exists() and not options.force:
         raise ct.FileError(f"{file} exists; --force overwrites it")
     if not file.parent.is_dir():

@@ -31,7 +31,7 @@ def parsed(kind: Any, name: str, text: str) -> Any:
         if found is not None:
             return found
     raise ct.ArgumentError(
-        f"{name}={text!r} is not a value of type {' or '.join(_named(o) for o in options)}"
+        f"{name}={text!r} is not {' or '.join(_named(option) for option in options)}"
     )
 
 
@@ -41,7 +41,10 @@ def _named(option: Any) -> str:
         return "none"
     if typing.get_origin(option) is Literal:
         return " or ".join(typing.get_args(option))
-    return getattr(option, "__name__", str(option))
+    if typing.get_origin(option) is tuple:
+        return "a list such as (2, 4)"
+    named = {int: "a whole number", float: "a number", bool: "true or false"}
+    return named.get(option, str(getattr(option, "__name__", option)))
 
 
 def _as(option: Any, text: str) -> Any:

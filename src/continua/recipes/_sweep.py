@@ -170,7 +170,8 @@ def _predictions(
 ) -> list[dict[str, Any]]:
     """What the trained model, and those of its own solver and family, say of the first samples."""
     source = sweep.source
-    shown = [source, *(t for t in sweep.trials if _same_but_size(t, source))]
+    smaller = [t for t in sweep.trials if _same_but_size(t, source)]
+    shown = [source, *sorted(smaller, key=lambda trial: -trial.size)]
     batch = task.batch(part, torch.arange(min(SAMPLES, task.size(part))), None)
     given, targets = task.inputs(batch), batch[-1]
     if targets.dim() != 1:

@@ -162,8 +162,8 @@ class Training:
                     or not (0 < epoch < self.epochs)
                 ):
                     raise ArgumentError(
-                        f"{name} lie between 1 and {self.epochs - 1}, the last of "
-                        f"{self.epochs} epochs counted from 0, not {epoch!r}"
+                        f"{name} must be whole numbers from 1 to {self.epochs - 1}, because the "
+                        f"{self.epochs} epochs are counted from 0; {epoch!r} is not"
                     )
         self._check_elastic()
         both = set(self.refine_epochs) & set(self.project_epochs)

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from continua._errors import ModuleError
-from continua.field import tensor_names
+from continua.field import in_shards, tensor_names
 
 Tensors = dict[str, Tensor]
 #: what every module has, and what of it is not compared as an attribute
@@ -38,9 +39,12 @@ class Difference(NamedTuple):
             text if len(text) <= 60 else f"{text[:57]}..."
             for text in map(repr, (self.one, self.other))
         )
+        remedy = f"if it does not matter, convert(..., ignore=[{self.path!r}])"
+        if self.path.endswith("_hooks"):
+            remedy = "remove the hooks, and convert then"
         return (
             f"{both} differ in {self.path!r}, {' and '.join(texts)}; a block has one for all "
-            f"depths: if it does not matter, convert(..., ignore=[{self.path!r}])"
+            f"depths: {remedy}"
         )
 
 
@@ -56,6 +60,12 @@ def compare(
         ignore: patterns of attributes that are not compared.
     """
     parts, others = dict(one.named_modules()), dict(other.named_modules())
+    for name, part in (*parts.items(), *others.items()):
+        if _is_quantized(part):
+            raise ModuleError(
+                f"{name!r} in {both} is quantised, so that its weights cannot vary with depth; "
+                "convert the model first, and quantise what revert gives"
+            )
     rates: dict[str, Difference] = {}
     for name in [*parts, *(name for name in others if name not in parts)]:
         # A parametrized module has a class of its own.
@@ -85,6 +95,14 @@ def compare(
         for key, a, b in _different(part, others[name], counterparts)
     ]
     return [d for d in found if not any(fnmatchcase(d.path, pattern) for pattern in ignore)]
+
+
+def _is_quantized(part: nn.Module) -> bool:
+    """Whether a module has packed weights, or weights of a byte each or less."""
+    own = [p for p in part._parameters.values() if p is not None]
+    packed = any(not in_shards(p) and is_traceable_wrapper_subclass(p) for p in own)
+    small = any(p.dtype.itemsize == 1 for p in own)
+    return packed or small or ".quantized." in type(part).__module__
 
 
 def _dropout(name: str, one: Any, other: Any) -> Difference | None:

@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from continua._errors import ArgumentError
-from continua.basis import Basis, Constant, Point, interpolation, projection, quadrature, sample
+from continua.basis import Basis, Constant
 from continua.block import ODEBlock
-from continua.field import (
-    BasisChoice,
-    choose,
-    choose_bases,
-    copied,
-    gathered,
-    matches,
-    non_negative,
-    tensor,
-)
-from continua.gradient import checked_solver
+from continua.field import BasisChoice, choose, copied, gathered, matches
 from continua.solve import Solver
 
 from ._asked import Method, check_method, check_search
 from ._batches import Batches
-from ._blocks import blocks, refuse_elastic, transformed
-from ._budget import Budget, Choices, smallest_within, within_budget
-from ._fit import fit_blocks
-from ._recalibrate import reestimate
-from ._sensitivity import Sensitivity, Weight, sensitivity, weighted_projection
+from ._blocks import blocks, refuse_elastic
+from ._budget import Budget, smallest_within, within_budget
+from ._change import KEYS, Changes, Names
+from ._sensitivity import Weight, sensitivity
 from ._warn import warn_beside, warn_negative, warn_post_norm, warn_unread
 
-Mappings = {"project": projection, "interpolate": interpolation}
-#: what a block may be given of its own, and where
-KEYS = ("basis", "state_basis", "steps", "solver")
-PER_BLOCK = "choices for some blocks go into per_block={pattern of blocks: {'basis': basis}}"
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -87,7 +70,9 @@ def compress(
             among `basis`, `steps`, `solver` and `state_basis`, of which the first match wins.
             A choice made here goes before the one for all blocks.
         calibrate: inputs without labels, in batches, from which the batch-norm statistics are read
-            again at the end (`recalibrate`). A few hundred are enough.
+            again at the end. A few hundred are enough, augmented as in training. How the model's
+            own statistics differ from those of the same inputs is taken into account, so a model
+            that is not cut keeps its statistics; where they are out of date, `recalibrate` first.
         weight: projects so that weights come nearest where they matter most, as the inputs of
             `calibrate` show. `"fisher"`: by the squared gradient of the outputs with respect to
             each weight. `"activation"`: by the mean square of what a linear or convolutional map
@@ -152,11 +137,7 @@ def compress(
     least = 2 if method == "fit" else 1
     batches = None if calibrate is None else Batches(copied(model), calibrate, least, "calibrate")
     weights = None if weight is None or batches is None else sensitivity(model, batches, weight)
-
-    def smaller(choices: Choices, batches: Batches | None) -> M:
-        own = {name: dict.fromkeys(KEYS) | dict(choices.get(name, {})) for name in names.blocks}
-        return _made(model, own, names, method, batches, weights, final)
-
+    smaller = Changes(model, names, method, batches, weights, final)
     if batches is None or not searched:
         small = smaller(chosen, batches)
     elif budget is not None:
@@ -172,117 +153,12 @@ def compress(
     return small
 
 
-def _made(
-    model: M,
-    chosen: Choices,
-    names: Names,
-    method: Method,
-    batches: Batches | None,
-    weights: Sensitivity | None,
-    final: str | None,
-) -> M:
-    """The smaller model for choices for every block."""
-    small = copied(model)
-    # A fit starts from the projection.
-    way = "project" if method == "fit" else method
-    for name, block in blocks(small).items():
-        choice = chosen[name]
-        targets = _targets(block, choice["basis"], choice["state_basis"], names)
-        matter = {} if weights is None else weights[name]
-        stacks = {
-            key: (target, _changed(block, key, target, way, matter.get(key)))
-            for key, target in targets.items()
-        }
-        used = checked_solver(block.solver if choice["solver"] is None else choice["solver"])
-        count = choice["steps"]
-        block.rebase(stacks, used if count is None else used.with_steps(count))
-    if batches is not None and method == "fit":
-        fit_blocks(copied(model), small, batches, final)
-    elif batches is not None:
-        reestimate(small, batches)
-    return small
-
-
 def _half(block: ODEBlock) -> Basis:
     """Half of the first basis of a block, for an example."""
     return next((basis.halved() for basis in block.expansion.weights.values()), Constant())
 
 
-def _targets(
-    block: ODEBlock, basis: BasisChoice | None, state_basis: BasisChoice | None, names: Names
-) -> dict[str, Basis]:
-    """The new basis of each tensor that gets one: of those that vary with depth."""
-    expansion = block.expansion
-    weights = [name for name, old in expansion.weights.items() if old.size > 1]
-    state = [name for name, old in expansion.state.items() if old.size > 1]
-    known = {"known_weights": names.weights, "known_state": names.state}
-    chosen = choose_bases(
-        basis, state_basis, weights, state, expansion.aliases, hint=PER_BLOCK, **known
-    )
-    return {name: chosen[name] for name in [*weights, *state] if name in chosen}
-
-
-def _changed(
-    block: ODEBlock, name: str, target: Basis, method: str, weight: Tensor | None = None
-) -> Tensor:
-    source, stack = block.expansion.bases[name], tensor(block.field, name)
-    if weight is not None and method == "project":
-        return weighted_projection(source, target, stack, weight)
-    new = transformed(Mappings[method](source, target), stack)
-    if block.expansion.constraints.get(name) is non_negative:
-        return limited(source, stack, target, new)
-    return new
-
-
-def limited(source: Basis, old: Tensor, target: Basis, new: Tensor) -> Tensor:
-    r"""Coefficients whose function nowhere falls below the smallest value of the old one.
-
-    The limiter of Zhang and Shu (2010), per scalar: with the mean m of the old function over
-    depth, its minimum, and the minimum of the new one,
-
-    .. math:: \tilde\sigma(s) = m + t\,(\sigma(s) - m), \qquad
-              t = \min\Big(1, \frac{m - \min\sigma_{old}}{m - \min\sigma_{new}}\Big)
-
-    Bases that do not contain the constants are left as they are.
-    """
-    ones = projection(Constant(), target)  # [K, 1]
-    s, w = quadrature(source, target)
-    if float((target(s) @ ones - 1).abs().max()) > 1e-9:
-        return new
-    points = _dense(source, target)
-    old64 = old.detach().cpu().double().reshape(source.size, -1)
-    new64 = new.detach().cpu().double().reshape(target.size, -1)
-    mean = w @ (source(s) @ old64).clamp(min=0)  # [n]
-    floor = (sample(source, points) @ old64).clamp(min=0).amin(0)
-    lowest = (sample(target, points) @ new64).amin(0)
-    low = lowest < floor
-    t = torch.where(low, (mean - floor) / (mean - lowest).clamp(min=1e-300), 1.0)
-    centre = ones * mean
-    kept = torch.where(low, centre + t * (new64 - centre), new64)
-    return kept.reshape(new.shape).to(new)
-
-
-def _dense(*bases: Basis) -> list[Point]:
-    """Points that see every cell of the bases from end to end."""
-    ends = sorted({b for basis in bases for b in basis.breakpoints})
-    inner = 4 * max(basis.degree_on(1 / (len(ends) - 1)) for basis in bases) + 1
-    points = []
-    for a, b in itertools.pairwise(ends):
-        points.append(Point(a, "right"))
-        points += [Point(a + (b - a) * i / inner) for i in range(1, inner)]
-        points.append(Point(b, "left"))
-    return points
-
-
 # -- what to do with each block
-
-
-class Names(NamedTuple):
-    """The names in a model: its blocks, and the tensors of all of them, aliases included."""
-
-    blocks: list[str]
-    weights: list[str]
-    state: list[str]
 
 
 def _names(blocks: Mapping[str, ODEBlock]) -> Names:

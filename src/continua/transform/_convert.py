@@ -140,28 +140,34 @@ def _is_list(model: nn.Module) -> bool:
 def _convert_model(model: M, ignore: Sequence[str], only: Sequence[str], copy: bool) -> M:
     made = copied(model) if copy else model
     found = stacks(made, ignore=ignore)
-    runs: dict[str, list[LayerRun]] = {}
-    for run in found:
-        if not run.reason and any(fnmatchcase(run.name, pattern) for pattern in only):
-            runs.setdefault(run.name, []).append(run)
+    named = [run for run in found if any(fnmatchcase(run.name, pattern) for pattern in only)]
+    runs = [run for run in named if not run.reason]
     if not runs:
         raise ModuleError(_nothing(model, found, only))
+    return convert_runs(made, runs)
+
+
+def convert_runs(model: M, found: Sequence[LayerRun]) -> M:
+    """Put blocks in the place of runs of a model's layers, which is changed itself."""
+    runs: dict[str, list[LayerRun]] = {}
+    for run in found:
+        runs.setdefault(run.name, []).append(run)
     for name, own in runs.items():
-        total = len(made.get_submodule(name)._modules)
+        total = len(model.get_submodule(name)._modules)
         for run in own:
             assert run.layout is not None
-            run.layout.beside = beside(made, name, total, runs)
+            run.layout.beside = beside(model, name, total, runs)
     changed = {
         id(container): with_blocks(container, own, move=True)
         for name, own in runs.items()
-        for container in [made.get_submodule(name)]
+        for container in [model.get_submodule(name)]
     }
-    set_recipe(made, None)  # its factory would make the layers again
-    for module in list(made.modules()):
+    set_recipe(model, None)  # its factory would make the layers again
+    for module in list(model.modules()):
         for name, child in module._modules.items():
             if id(child) in changed:
                 module._modules[name] = changed[id(child)]
-    return changed.get(id(made), made)  # type: ignore[return-value]
+    return changed.get(id(model), model)  # type: ignore[return-value]
 
 
 def _nothing(model: nn.Module, found: Sequence[LayerRun], only: Sequence[str]) -> str:
@@ -181,7 +187,8 @@ def _checked(layers: Iterable[nn.Module], skip: Skip) -> list[nn.Module]:
         layers = layers.values()
     if not isinstance(layers, Iterable) or isinstance(layers, str | bytes | Tensor):
         raise ArgumentError(
-            f"layers is a list, an nn.ModuleList or an nn.Sequential, not {type(layers).__name__}"
+            f"convert takes a model, which is an nn.Module, or a list of layers, not "
+            f"{type(layers).__name__}"
         )
     made = list(layers)
     if not made:

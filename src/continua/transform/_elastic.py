@@ -13,7 +13,8 @@ from continua._errors import ArgumentError
 from continua.field import slot, tensor
 
 from ._blocks import blocks, mapped
-from ._compress import Mappings, compress
+from ._change import Mappings
+from ._compress import compress
 from ._sizes import Choice, check_nested, choices, own_size
 
 

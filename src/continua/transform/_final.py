@@ -126,10 +126,9 @@ class FinalMap:
                 self.norm = True
                 return
         raise ModuleError(
-            f"the output of {self._path!r}, the linear map of {where} to fit, is changed by "
-            "other layers before the field ends (an activation, a gain, or a norm other than one "
-            "layer norm at the end), so method='fit' cannot reach it; name another map with "
-            "final=, or compress with method='project' and calibrate="
+            f"method='fit' changes the last linear map of {where}, {self._path!r}, and an "
+            "activation, a gain or a norm behind it changes its output before the field ends; name "
+            "another map with final=, or compress with method='project' and then heal"
         )
 
     def _shifted(

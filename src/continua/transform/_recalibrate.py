@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from continua.basis import Constant, PiecewiseConstant
 from continua.block import ODEBlock
 from continua.field import copied
 
@@ -39,8 +40,8 @@ def recalibrate(model: M, batches: Iterable[Any]) -> M:
     Args:
         model: any module; it is not changed.
         batches: inputs without labels, each a tensor, or a tuple or dictionary of what the model
-            is called with. A few hundred inputs are enough, and batches as large as those of the
-            training are best.
+            is called with. A few hundred inputs are enough. Inputs and batch sizes like those of
+            the training are best, with its augmentation: the weights fit its statistics.
 
     Example:
         >>> import continua as ct
@@ -82,7 +83,7 @@ def reestimate(model: nn.Module, batches: Iterable[Any], until: nn.Module | None
 @contextmanager
 def reading(model: nn.Module) -> Iterator[list[_NormBase]]:
     """The norms of a model, set to training with all that has state; as they were afterwards."""
-    norms = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
+    norms = _norms(model)
     momenta = [norm.momentum for norm in norms]
     modes = {module: module.training for module in model.modules()}
     model.eval()
@@ -101,3 +102,46 @@ def reading(model: nn.Module) -> Iterator[list[_NormBase]]:
             module.training = mode
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
+
+
+#: by how much at most the variances of the training may differ from those of the inputs at hand
+RATIO = 4.0
+
+
+@torch.no_grad()
+def corrected(small: nn.Module, before: nn.Module, seen: nn.Module) -> None:
+    r"""Take off what is peculiar to the inputs from statistics that were read from them, in place.
+
+    Some hundred inputs give other statistics than the training did: they are few, and may not be
+    augmented. The larger model shows by how much, for the same inputs. With its own statistics, as
+    the smaller one gets them by the change of basis (index 0), and those read from the inputs (1),
+
+    .. math:: \mu = \mu_{\text{read}} + \mu_0 - \mu_1, \qquad
+              \sigma^2 = \sigma^2_{\text{read}} \; \sigma^2_0 / \sigma^2_1
+
+    A model that was not cut keeps its statistics. Statistics in other bases than buckets, whose
+    coefficients are no variances, stay as they were read.
+
+    Args:
+        small: whose statistics were read from the inputs.
+        before: the smaller model with the larger one's own statistics.
+        seen: the smaller model with the larger one's statistics read from the inputs.
+    """
+    others = [
+        block.field.get_submodule(name.rpartition(".")[0])
+        for block in blocks_if_any(small).values()
+        for name, basis in block.expansion.state.items()
+        if not isinstance(basis, Constant | PiecewiseConstant)
+    ]
+    for norm, old, new in zip(*map(_norms, (small, before, seen)), strict=True):
+        if any(norm is other for other in others):
+            continue
+        norm.running_mean += old.running_mean - new.running_mean
+        known = (old.running_var > 0) & (new.running_var > 0)
+        ratio = torch.where(known, old.running_var / new.running_var, 1.0)
+        norm.running_var *= ratio.clamp(1 / RATIO, RATIO)
+
+
+def _norms(model: nn.Module) -> list[_NormBase]:
+    """The norms that have statistics, in the order of their names."""
+    return [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]

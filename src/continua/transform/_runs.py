@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from continua._errors import ArgumentError, ModuleError
 from continua.block import ODEBlock
@@ -81,6 +82,27 @@ def stacks(model: nn.Module, *, ignore: str | Sequence[str] = ()) -> list[LayerR
     return list(_Finder(model, ignored).found())
 
 
+def runs_at(
+    model: nn.Module, places: Mapping[str, Sequence[Sequence[int]]], ignore: Sequence[str] = ()
+) -> list[LayerRun]:
+    """Runs that were found before, in another model of the same config.
+
+    There, layers may have been frozen or have been changed by a forward; attributes in which they
+    differ here are those of each layer.
+
+    Args:
+        model: any module; it is not changed.
+        places: by the names of lists, the start, the stop and the period of each run.
+        ignore: patterns of attributes in which layers may differ.
+    """
+    finder = _Finder(model, ignore)
+    return [
+        finder.run(name, start, stop, period)
+        for name, own in places.items()
+        for start, stop, period in own
+    ]
+
+
 class _Finder:
     """Looks for runs, outermost first."""
 
@@ -118,7 +140,7 @@ class _Finder:
                     f"{type(module).__name__} is no plain nn.ModuleList or nn.Sequential, and may "
                     "do more than hold its layers"
                 )
-                yield self._run(name, i, [layer for layer in layers[i:] if layer], 1, reason, 0)
+                yield self.run(name, i, len(layers), reason=reason)
                 return
 
     def _runs(self, name: str, layers: Sequence[nn.Module | None]) -> Iterator[LayerRun]:
@@ -144,21 +166,22 @@ class _Finder:
             else:
                 reason = self._refused(own)
             if own and (stop - at > 1 or (reason and self._like_neighbour(layers, at))):
-                yield self._run(name, at, own, period, reason, len(layers))
+                yield self.run(name, at, stop, period, reason)
             at = stop
 
-    def _run(
-        self, name: str, at: int, own: list[nn.Module], period: int, reason: str, total: int
-    ) -> LayerRun:
-        parameters = {id(p): p.numel() for layer in own for p in layer.parameters()}
+    def run(self, name: str, start: int, stop: int, period: int = 1, reason: str = "") -> LayerRun:
+        """What is known of some layers of a list."""
+        layers = list(self._model.get_submodule(name)._modules.values())
+        own = [layer for layer in layers[start:stop] if layer is not None]
+        parameters = {id(p): p for layer in own for p in layer.parameters()}.values()
         layout = None
         if not reason:
-            layout = Layout(at, len(own) // period, period, ignore=self._ignore)
+            layout = Layout(start, len(own) // period, period, ignore=self._ignore)
             self._note_settings(own, layout)
-            layout.counts = counts(self._model, name, total)
+            layout.counts = counts(self._model, name, len(layers))
         kind = type(own[0]).__name__
-        size = sum(parameters.values())
-        return LayerRun(name, at, at + len(own), kind, size, period, reason, layout)
+        size = sum(p.numel() for p in parameters if not is_lazy(p))
+        return LayerRun(name, start, stop, kind, size, period, reason, layout)
 
     def _like_neighbour(self, layers: Sequence[nn.Module | None], at: int) -> bool:
         """Whether the next layer or the one before has the same class, so that one may wonder."""
@@ -190,6 +213,8 @@ class _Finder:
         if one is None or other is None or type(one) is not type(other):
             return f"{both} differ in kind"
         try:
+            for layer in (one, other):
+                refuse_unsupported(layer)
             differences = compare(both, one, other, self._ignore)
         except ModuleError as error:
             return str(error)
@@ -220,10 +245,6 @@ class _Finder:
         for layer in layers:
             if any(isinstance(part, ODEBlock) for part in layer.modules()):
                 return f"{kind} contains an ODEBlock already"
-            try:
-                refuse_unsupported(layer)
-            except ModuleError as error:
-                return str(error)
         inner: Counter[int] = Counter()
         for part in {id(part): part for layer in layers for part in layer.modules()}.values():
             for value in (*part._parameters.values(), *part._buffers.values()):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 
 from continua._errors import ModuleError
@@ -130,11 +131,15 @@ def converted(model: nn.Module) -> bool:
 def as_blocks(*models: nn.Module) -> Iterator[None]:
     """Let models call their blocks as a whole."""
     found = [one for model in models for one in lists(model)]
+    fast = torch.backends.mha.get_fastpath_enabled()
     for one in found:
         one.whole = True
+    if found:  # encoders of torch would nest padded batches, and solvers take plain tensors
+        torch.backends.mha.set_fastpath_enabled(False)
     try:
         yield
     finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
         for one in found:
             one.whole = False
 

@@ -159,7 +159,7 @@ def _reshape(layer: nn.Module, width: float) -> None:
         out = forward(*args, **kwargs)
         end = hidden(out)
         check_shape(layer, z, end)
-        return out if width == 1 else with_hidden(out, torch.lerp(z, end, width))
+        return out if width == 1 else with_hidden(out, z + width * (end - z))
 
     vars(layer)["forward"] = part
 
