@@ -73,6 +73,17 @@ def test_most_pages_have_code():
     assert sum(bool(blocks) for blocks in PAGES.values()) >= 15
 
 
+def test_every_promise_names_a_test_that_is_there():
+    page = (ROOT / "docs/promises.md").read_text()
+    rows = re.findall(r"^\| (.+) \| (.+) \|$", page, re.MULTILINE)
+    rows = [tests for promise, tests in rows if promise != "promise"]
+    assert len(rows) > 30
+    for tests in rows:
+        files = re.findall(r"`([\w/]+\.py)`", tests)
+        assert files
+        assert [name for name in files if not (ROOT / "tests" / name).is_file()] == []
+
+
 @pytest.mark.slow
 def test_the_pages_are_built_without_a_warning(tmp_path):
     for needed in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -45,6 +47,19 @@ def test_a_flipped_digit_is_found_out(folder, name):
         run(folder, course(epochs=3))
     with pytest.raises(ct.FileError, match=r"does not have the checksum"):
         load_checkpoint(path.parent, factory=Small)
+
+
+def test_what_is_loaded_is_what_was_checked(folder, monkeypatch):
+    """Each file is read once: one that is changed after its check changes nothing."""
+    counts, opened = Counter(), Path.open
+
+    def count(path, *args, **options):
+        counts[path.name] += 1
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", count)
+    load_checkpoint(Checkpoints(folder).last(), factory=Small)
+    assert {name: counts[name] for name in FILES} == dict.fromkeys(FILES, 1)
 
 
 def test_lost_checksums_are_found_out(folder):

@@ -9,8 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import distribute_tensor
 
 import continua as ct
 from continua.train import average_statistics
@@ -35,6 +36,7 @@ def main(rank: int, port: int, folder: str) -> None:
     found["gathered"] = gathered(folder)
     for kind in KINDS:
         found["sharded"][repr(kind)] = sharded(kind)
+    found["apart"] = apart(rank, folder)
     torch.save(found, Path(folder) / f"{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
@@ -128,6 +130,19 @@ def gathered(folder: str) -> dict[str, bool]:
     )
     found["still works"] = torch.equal(model(x), one(x))
     return found
+
+
+def apart(rank: int, folder: str) -> str:
+    """A model in shards on the second process alone."""
+    mesh = DeviceMesh(DEVICE, [1])
+    model, place = ct.build(nn.Linear, in_features=3, out_features=2), Path(folder, "apart")
+    if rank == 0:
+        model.weight = nn.Parameter(distribute_tensor(model.weight, mesh))
+        return sentence(lambda: ct.save(model, place))
+    expected = copy.deepcopy(model)
+    fully_shard(model, mesh=mesh)
+    ct.save(model, place)
+    return str(torch.equal(ct.load(place).weight, expected.weight))
 
 
 def sentence(call) -> str:

@@ -64,6 +64,14 @@ def test_models_in_shards_are_saved_refined_and_compressed(found):
 
 
 @pytest.mark.slow
+@together
+def test_the_first_process_that_holds_a_part_saves(found):
+    refused, saved = (each["apart"] for each in found)
+    assert refused.startswith("ModuleError: 'weight' is spread over the processes [1], and process")
+    assert saved == "True"
+
+
+@pytest.mark.slow
 def test_a_spawned_worker():
     block, x = made(KINDS[0]), inputs()
     with mp.get_context("spawn").Pool(1) as pool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
+
+from continua._errors import ModuleError
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -20,13 +23,27 @@ def is_sharded(module: nn.Module) -> bool:
     return any(map(_wrapped, module.modules())) or any(map(in_shards, module.parameters()))
 
 
+def is_first(module: nn.Module) -> bool:
+    """Whether no process before this one holds a part of the weights in shards."""
+    sharded: list[Any] = [value for value in module.parameters() if in_shards(value)]
+    ranks = [rank for value in sharded for rank in value.device_mesh.mesh.flatten().tolist()]
+    return torch.distributed.get_rank() == min(ranks, default=0)
+
+
 def gathered(module: M) -> M:
     """The module; of one in shards a copy in one piece, for which every process has to ask."""
     if not is_sharded(module):
         return module
     memo: dict[int, Any] = {}
-    for value in module.parameters():
+    for name, value in module.named_parameters():
         if in_shards(value):
+            mesh = value.device_mesh  # type: ignore[attr-defined]
+            if mesh.get_coordinate() is None:
+                raise ModuleError(
+                    f"{name!r} is spread over the processes {mesh.mesh.flatten().tolist()}, and "
+                    f"process {torch.distributed.get_rank()} is none of them; make this call only "
+                    "on those"
+                )
             full = value.detach().full_tensor()  # type: ignore[attr-defined]
             memo[id(value)] = nn.Parameter(full, requires_grad=value.requires_grad)
     for part in reversed(list(module.modules())):  # a part before what it is a part of

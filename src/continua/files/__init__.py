@@ -18,11 +18,12 @@ from ._disk import (
 from ._export import Exported, export
 from ._factory import allow
 from ._hub import from_pretrained, push_to_hub
-from ._load import load
+from ._load import load, load_read
 from ._save import build, save
 
 __all__ = [
-    "build", "save", "load", "push_to_hub", "from_pretrained", "allow", "export", "Exported",
+    "build", "save", "load", "load_read", "push_to_hub", "from_pretrained", "allow", "export",
+    "Exported",
     "read_json", "parse_json", "entry", "read_bytes", "as_json", "write_json", "write_whole",
     "write_files", "sync_folder", "checksums", "check_sums", "check_sum", "CHECKSUMS",
 ]  # fmt: skip

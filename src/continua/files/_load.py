@@ -20,7 +20,7 @@ from continua.field import listed
 from continua.transform import Choice, Recipe, set_recipe
 
 from ._blocks import match_blocks
-from ._disk import check_sum, entry, read_bytes, read_json
+from ._disk import check_sum, entry, parse_json, read_bytes, read_json
 from ._elastic import at_size, elastic_from_config
 from ._factory import FACTORIES, MOST_STEPS, Factory, decode, describe, find_factory
 from ._hosted import as_factory
@@ -68,10 +68,25 @@ def load(
         >>> ct.load("my_model", factory=MyNet)  # doctest: +SKIP
         >>> ct.load("my_model", trust=["my_package"])  # doctest: +SKIP
     """
-    folder = Path(folder)
+    return load_read(
+        Path(folder), {}, device, size=size, factory=factory, trust=trust, allow_nan=allow_nan
+    )
+
+
+def load_read(
+    folder: Path,
+    contents: Mapping[str, bytes],
+    device: str | torch.device = "cpu",
+    *,
+    size: Choice | None = None,
+    factory: Factory | None = None,
+    trust: Sequence[str] = (),
+    allow_nan: bool = False,
+) -> nn.Module:
+    """`load` from a folder of which some files have been read, to `contents`."""
     path = folder / CONFIG
-    config = _read_config(path)
-    tensors = _read_tensors(folder / WEIGHTS, config, allow_nan)
+    config = _read_config(path, contents)
+    tensors = _read_tensors(folder / WEIGHTS, contents, config, allow_nan)
     recipe, call, ours = _recipe(config, path, factory, trust)
     prefix = "model." if "elastic" in config else ""
     if ours:
@@ -101,11 +116,14 @@ def load(
 # -- what the files hold -----------------------------------------------------------------------
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def _read_config(path: Path, contents: Mapping[str, bytes]) -> dict[str, Any]:
     """The content of `config.json`."""
-    if not path.exists():
+    if CONFIG in contents:
+        config = parse_json(contents[CONFIG], str(path))
+    elif path.exists():
+        config = read_json(path)
+    else:
         raise FileError(f"{path} does not exist; a saved model has {CONFIG} and {WEIGHTS}")
-    config = read_json(path)
     version = config.get("format")
     if not isinstance(version, int):
         raise FileError(f"{path} is not the config of a continua model: it has no format number")
@@ -117,14 +135,17 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _read_tensors(path: Path, config: Mapping[str, Any], allow_nan: bool) -> dict[str, Tensor]:
+def _read_tensors(
+    path: Path, contents: Mapping[str, bytes], config: Mapping[str, Any], allow_nan: bool
+) -> dict[str, Tensor]:
     """The tensors of `model.safetensors`, checked against the size and hash in the config."""
     about = config.get("weights")
     if not isinstance(about, dict) or not isinstance(about.get("bytes"), int):
         raise FileError(f"{path.parent / CONFIG} does not say what {WEIGHTS} holds: it was changed")
-    if not path.exists():
-        raise FileError(f"{path} does not exist, though {CONFIG} beside it does")
-    content = read_bytes(path)
+    if (content := contents.get(WEIGHTS)) is None:
+        if not path.exists():
+            raise FileError(f"{path} does not exist, though {CONFIG} beside it does")
+        content = read_bytes(path)
     if len(content) != about["bytes"]:
         raise FileError(
             f"{path} has {len(content):,} bytes where {CONFIG} says "

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError, FileError
 from continua.block import ODEBlock
-from continua.field import gathered, is_sharded
+from continua.field import gathered, is_first, is_sharded
 from continua.transform import Elastic, blocks_if_any, recipe_of, set_recipe
 
 from ._blocks import match_blocks
@@ -60,8 +60,8 @@ def save(
         model: made by `build` or `load`, or with the factory given here; `refine` and
             `compress` keep the factory and its arguments. One file holds all sizes of an
             `Elastic`. A converted model of `transformers` needs no factory: its own config is
-            stored. Of a model in shards (FSDP2), every process makes this call and the first
-            one writes.
+            stored. Of a model in shards (FSDP2), every process that holds a part makes this call
+            and the first of them writes.
         folder: made if it does not exist.
         factory: what makes a model of this kind, if `build` did not record it. It is called once
             to check that names and shapes are those of the model.
@@ -83,7 +83,7 @@ def save(
     """
     writes = True
     if is_sharded(model):
-        model, writes = gathered(model), torch.distributed.get_rank() == 0
+        model, writes = gathered(model), is_first(model)
     plain = model.model if isinstance(model, Elastic) else model
     recipe = recipe_of(plain) or hosted_recipe(plain)
     if factory is not None:

@@ -25,7 +25,7 @@ from continua.files import (
     check_sums,
     checksums,
     entry,
-    load,
+    load_read,
     parse_json,
     read_bytes,
     read_json,
@@ -233,8 +233,8 @@ def load_checkpoint(
         trust: as in `continua.load`.
         allow_nan: as in `continua.load`.
     """
-    _checked(folder)
-    return load(folder, factory=factory, trust=trust, allow_nan=allow_nan)
+    contents = _checked(folder)
+    return load_read(folder, contents, factory=factory, trust=trust, allow_nan=allow_nan)
 
 
 def _checked(folder: Path) -> dict[str, bytes]:
@@ -273,7 +273,7 @@ def read(
                 f"{folder.parents[1]} holds a training of {name}, not of {recipe.name}; choose "
                 "another folder"
             )
-        model = load(folder, factory=recipe.factory, allow_nan=True)
+        model = load_read(folder, contents, factory=recipe.factory, allow_nan=True)
         for name in ("optimizer", "python"):
             entry(state, name, dict, path)
         entry(entry(state, "about", dict, path), "training", dict, path)
