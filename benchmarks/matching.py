@@ -76,7 +76,7 @@ def trained(way: Way, seed: int, most: float, solver_steps: int) -> tuple[float,
     steps = way.steps or int(most / seconds_of_a_step(way, made(solver_steps), x))
     torch.manual_seed(seed)
     flow = made(solver_steps)
-    optimizer = torch.optim.Adam(flow.parameters(), way.rate)
+    optimizer = torch.optim.Adam(flow.parameters(), way.rate, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, way.rate, steps, pct_start=0.1)
     seconds = 0.0
     for step in range(1, steps + 1):
