@@ -18,6 +18,7 @@ the cross entropy. Beside this stand predictions, each a sum over the blocks:
 from __future__ import annotations
 
 import argparse
+import copy
 import itertools
 import json
 import platform
@@ -70,7 +71,7 @@ class Predictor:
     """Predictions for the cuts of single blocks."""
 
     def __init__(self, model: nn.Module):
-        self.model = ct.recalibrate(model, SOME).double().eval()
+        self.model = copy.deepcopy(model).double().eval()
         self.images, self.labels = torch.cat(SOME).double(), LABELS
         self.y = outputs(self.model, self.images)
         self.fisher = self._squares()
@@ -139,7 +140,7 @@ def measured(kind: str, seed: int, options: argparse.Namespace) -> dict[str, Any
     """Rank correlations, and rows of budgets."""
     model = network(kind, seed, options.epochs)
     names = [name for name, m in model.named_modules() if isinstance(m, ct.ODEBlock)]
-    reference = outputs(ct.recalibrate(model, SOME), TEST)
+    reference = outputs(model, TEST)
     before = float(nn.functional.cross_entropy(reference, DATA.test_labels))
     predict = Predictor(model)
     alone = {(name, n): predict(name, n) for name in names for n in SIZES}
