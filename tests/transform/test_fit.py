@@ -153,8 +153,11 @@ class Twice(nn.Module):
     ("model", "match"),
     [
         (block_of(nn.Tanh()), "no linear or convolutional map"),
-        (block_of(nn.Sequential(nn.Linear(6, 6), nn.Tanh())), "'0'.* changed by other layers"),
-        (block_of(nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6))), "changed by other layers"),
+        (block_of(nn.Sequential(nn.Linear(6, 6), nn.Tanh())), "'0'.* behind it changes its output"),
+        (
+            block_of(nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6))),
+            "behind it changes its output",
+        ),
         (block_of(mlp(), ct.Dopri5()), "chooses its own steps"),
         (Twice(), "2 times"),
     ],

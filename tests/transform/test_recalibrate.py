@@ -193,6 +193,17 @@ def test_a_model_that_is_not_cut_keeps_its_statistics():
     torch.testing.assert_close(statistics(same), statistics(model))
 
 
+def test_statistics_that_no_evaluation_reads_stay():
+    x = images(3)
+    model = model_of(ct.Euler(steps=8), ct.PiecewiseConstant(8))
+    with pytest.warns(UserWarning, match="reads 4 of the 8 buckets"):
+        small = ct.compress(model, steps=4, calibrate=x)
+    for name, before in statistics(model[2]).items():
+        found = statistics(small[2])[name]
+        torch.testing.assert_close(found[1::2], before[1::2], rtol=0, atol=0)
+        assert not torch.equal(found[0::2], before[0::2])
+
+
 def test_statistics_of_the_training_are_met_from_few_other_inputs():
     """Inputs that are brighter than those of the training, and few, as in calibration."""
     torch.manual_seed(0)
@@ -229,4 +240,7 @@ def test_layers_kept_for_a_group_bring_their_statistics():
     other = [torch.randn(8, 4, 6, 6) for _ in range(2)]
     small = halved(model, calibrate=other, method="fit")
     assert small.field.get_buffer("0.0.running_mean").shape == (2, 4)
+    options = {"steps": 2, "method": "fit", "calibrate": other}
+    one = ct.compress(model, ct.PiecewiseConstant(2), state_basis=ct.Constant(), **options)
+    assert set(one.expansion.state.values()) == {ct.Constant()}
     assert all(bool((v > 0).all()) for n, v in statistics(small).items() if n.endswith("var"))

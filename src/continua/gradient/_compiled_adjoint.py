@@ -62,7 +62,7 @@ class CompiledAdjoint(AdjointJob):
         for k in zip(*step.ks, strict=True):
             slopes = torch.stack(k)
             weights = step.h * _powers(step.tableau).to(slopes)
-            self.stored.append((weights @ slopes.flatten(1)).view(-1, *slopes.shape[1:]))
+            self.stored.append((weights @ slopes.view(len(k), -1)).view(-1, *slopes.shape[1:]))
 
     def at(self, s: float) -> State:
         return tuple(x[0] for x in self.states([s]))
@@ -79,7 +79,9 @@ class CompiledAdjoint(AdjointJob):
             stored = self.stored[first * width + i : (last + 1) * width : self.leaves]
             start = torch.stack(stored[::2])
             picks, steps = index.to(start.device), torch.stack(stored[1::2])
-            coefficients = steps.index_select(0, picks).flatten(2)  # [E, P, F]
+            coefficients = steps.index_select(0, picks).view(
+                len(picks), self.powers, -1
+            )  # [E, P, F]
             out = powers.to(start).unsqueeze(1) @ coefficients
             picked = start.index_select(0, picks)
             found.append(picked + out.view(picked.shape))
@@ -147,7 +149,9 @@ class AdjointSource(Source):
 
     def __init__(self, job: CompiledAdjoint, field: Source, tableau: Tableau | None):
         self._job, self._field, self._tableau = job, field, tableau
-        self.shared, self.code, self.numbers = field.shared, field.code, field.numbers
+        self.shared, self.code = field.shared, field.code
+        states = 0 if job.backsolves else sum(x.numel() for x in job.stored[: job.leaves])
+        self.numbers = field.numbers + states
         trained = [t.requires_grad for t in field.shared]
         about = ["adjoint", job.gradient.state, tableau is None, *trained]
         self.signature = [*field.signature, *about]
@@ -302,6 +306,9 @@ class _Weights:
             evaluate, _ = traced(given[n : n + m], given[n + m :])
             states = zip(*(z.unbind(0) for z in given[:n]), strict=True)
             found = [f(z) for f, z in zip(evaluate, states, strict=True)]
-            return tuple(torch.stack(leaf) for leaf in zip(*found, strict=True))
+            out = [torch.stack(leaf) for leaf in zip(*found, strict=True)]
+            # In the graph also where nothing trains: a program takes a cotangent for each output.
+            zero = 0 * next(t for t in given if t.requires_grad).sum()
+            return tuple(x if x.requires_grad else x + zero.to(x.dtype) for x in out)
 
         return slopes

@@ -120,16 +120,16 @@ class StepPrograms:
             rows, k = (rest[:-n], rest[-n:]) if attempt else (rest, ())
             evaluate, left = traced(shared, rows)
             if kind == "first":
-                return (*_attached(evaluate[0](tuple(z)), z), *left(h))
+                return (*_returned(evaluate[0](tuple(z)), z), *left(h))
             slopes: list[State] = []
             # Slopes times h, so that one program serves steps of every length.
             ks = [tuple(h * x for x in k)] if attempt else []
             end = step(Scaled(tableau, 1.0), [_times(h, f, slopes) for f in evaluate], tuple(z), ks)
             out = [*end]
             if dense:
-                out += [x for slope in slopes for x in slope]
+                out += [x.clone() for slope in slopes for x in slope]
             elif attempt and tableau.fsal:
-                out += _attached(slopes[-1], z)
+                out += _returned(slopes[-1], z)
             if attempt:
                 assert isinstance(solver, Pair)
                 cut = [tuple(x.detach() for x in state) for state in (tuple(z), end, *ks)]
@@ -139,10 +139,12 @@ class StepPrograms:
         return taken
 
 
-def _attached(slope: State, z: Sequence[Tensor]) -> State:
-    """The slope in the graph of the state, also where it is a constant: it gets a gradient."""
+def _returned(slope: State, z: Sequence[Tensor]) -> State:
+    """The slope as an output: in the graph of the state, and no part of the state itself."""
     pairs = zip(slope, z, strict=True)
-    return tuple(k + 0 * x if x.requires_grad and not k.requires_grad else k for k, x in pairs)
+    return tuple(
+        k + 0 * x if x.requires_grad and not k.requires_grad else k.clone() for k, x in pairs
+    )
 
 
 def _times(h: Tensor, f: Evaluate, slopes: list[State]) -> Evaluate:

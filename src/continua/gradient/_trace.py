@@ -154,5 +154,5 @@ def _because(error: Exception) -> str:
     """The first line of what torch says."""
     if "InvalidCxxCompiler" in f"{type(error).__name__} {error}":
         return "no C++ compiler was found: install one such as g++, or name it in CXX"
-    text = str(error).strip().partition("\n")[0]
+    text = str(error).strip().partition("\n")[0][:200]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

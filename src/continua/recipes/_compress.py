@@ -115,8 +115,8 @@ def _chosen(options: CompressOptions, model: nn.Module) -> dict[str, Any]:
 def training_inputs(run: Run, samples: int, batch_size: int) -> list[Tensor]:
     """The first inputs of the training part of a run's data, in batches, augmented as in training.
 
-    The weights fit the statistics of augmented images. Those of plain ones cost a CIFAR-10 network
-    3 points (docs/results/elastic.md).
+    Weights fit augmented images: a CIFAR-10 network that is fitted to plain ones loses 0.7 points
+    more (docs/results/elastic.md).
     """
     for name, value in (("samples", samples), ("batch_size", batch_size)):
         if value < 1:

@@ -18,7 +18,7 @@ from ._batches import Batches
 from ._blocks import blocks, transformed
 from ._budget import Choices
 from ._fit import fit_blocks
-from ._recalibrate import corrected, reestimate
+from ._recalibrate import corrected, reestimate, statistics
 from ._sensitivity import Sensitivity, weighted_projection
 
 Mappings = {"project": projection, "interpolate": interpolation}
@@ -59,8 +59,9 @@ class Changes(Generic[M]):
     ):
         self._model, self._names, self._weights = model, names, weights
         self._method, self._final = method, final
-        self._seen = copied(model)  # with the statistics of the inputs
-        if batches is not None:
+        self._seen: M | None = None  # the model with the statistics of the inputs
+        if batches is not None and statistics(model):
+            self._seen = copied(model)
             reestimate(self._seen, batches)
 
     def __call__(self, choices: Choices, batches: Batches | None) -> M:
@@ -73,13 +74,15 @@ class Changes(Generic[M]):
         small = self._changed(self._model, choices)
         if batches is None:
             return small
-        before, seen = copied(small), self._changed(self._seen, choices)
+        models = () if self._seen is None else (self._model, self._seen)
+        changed = [self._changed(model, choices) for model in models]
         if self._method == "fit":
-            states = [(before, self._model), (seen, self._seen)]
+            states = list(zip(changed, models, strict=True))
             fit_blocks(copied(self._model), small, batches, self._final, states)
         else:
             reestimate(small, batches)
-        corrected(small, before, seen)
+        if changed:
+            corrected(small, *changed)
         return small
 
     def _changed(self, model: M, choices: Choices) -> M:

@@ -109,8 +109,9 @@ class _Pair:
         if old is None or new is None or new >= old:
             return None
         basis = PiecewiseConstant(new)
-        others = {b for b in self.block.expansion.bases.values() if b.size > 1} - {basis}
-        if others or not isinstance(self.block.solver, Euler):
+        varying = [n for n, b in self.other.expansion.bases.items() if b.size > 1]
+        alike = all(self.block.expansion.bases[name] == basis for name in varying)
+        if not alike or not isinstance(self.block.solver, Euler):
             return None
         grouping = Grouping(self.teacher, self.other, self._map_of, self.batches)
         groups = grouping.groups(new)

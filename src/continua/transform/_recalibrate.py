@@ -83,7 +83,7 @@ def reestimate(model: nn.Module, batches: Iterable[Any], until: nn.Module | None
 @contextmanager
 def reading(model: nn.Module) -> Iterator[list[_NormBase]]:
     """The norms of a model, set to training with all that has state; as they were afterwards."""
-    norms = _norms(model)
+    norms = statistics(model)
     momenta = [norm.momentum for norm in norms]
     modes = {module: module.training for module in model.modules()}
     model.eval()
@@ -119,8 +119,9 @@ def corrected(small: nn.Module, before: nn.Module, seen: nn.Module) -> None:
     .. math:: \mu = \mu_{\text{read}} + \mu_0 - \mu_1, \qquad
               \sigma^2 = \sigma^2_{\text{read}} \; \sigma^2_0 / \sigma^2_1
 
-    A model that was not cut keeps its statistics. Statistics in other bases than buckets, whose
-    coefficients are no variances, stay as they were read.
+    So a model that was not cut keeps its statistics, unless a variance differs by more than
+    `RATIO` times from that of the inputs. What no evaluation has read stays as it was, and
+    statistics in other bases than buckets, whose coefficients are no variances, as they were read.
 
     Args:
         small: whose statistics were read from the inputs.
@@ -133,15 +134,16 @@ def corrected(small: nn.Module, before: nn.Module, seen: nn.Module) -> None:
         for name, basis in block.expansion.state.items()
         if not isinstance(basis, Constant | PiecewiseConstant)
     ]
-    for norm, old, new in zip(*map(_norms, (small, before, seen)), strict=True):
+    for norm, old, new in zip(*map(statistics, (small, before, seen)), strict=True):
         if any(norm is other for other in others):
             continue
-        norm.running_mean += old.running_mean - new.running_mean
+        shift = old.running_mean - new.running_mean
+        norm.running_mean += shift.where(norm.running_mean != old.running_mean, 0.0)
         known = (old.running_var > 0) & (new.running_var > 0)
-        ratio = torch.where(known, old.running_var / new.running_var, 1.0)
-        norm.running_var *= ratio.clamp(1 / RATIO, RATIO)
+        ratio = (old.running_var / new.running_var).clamp(1 / RATIO, RATIO)
+        norm.running_var *= ratio.where(known & (norm.running_var != old.running_var), 1.0)
 
 
-def _norms(model: nn.Module) -> list[_NormBase]:
+def statistics(model: nn.Module) -> list[_NormBase]:
     """The norms that have statistics, in the order of their names."""
     return [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
