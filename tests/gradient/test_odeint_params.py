@@ -190,3 +190,18 @@ def test_a_hidden_tensor_without_gradient_is_no_matter(solver, gradient):
     out = ct.odeint(weakly(w), x, solver=solver, gradient=gradient).final
     (found,) = torch.autograd.grad(out.sum(), x)
     close(found, doubles(math.exp(0.7 * math.sin(1))))
+
+
+@pytest.mark.parametrize("gradient", [ct.Checkpoint(), ct.Adjoint()], ids=str)
+def test_batch_norm_in_a_closure_is_refused_in_training(gradient):
+    m, other = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), nn.BatchNorm1d(2)
+    z = torch.randn(8, 2)
+
+    def solved(f):
+        return ct.odeint(f, z, solver=ct.RK4(steps=2), gradient=gradient).final
+
+    with pytest.raises(ct.ArgumentError, match="updates its state in training mode"):
+        solved(lambda s, z: m(z))
+    both = nn.ModuleDict({"field": m.eval(), "other": other})  # in training, but not called
+    solved(lambda s, z: both["field"](z)).sum().backward()
+    assert other.num_batches_tracked == 0

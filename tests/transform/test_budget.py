@@ -232,3 +232,32 @@ def test_adaptive_steps_have_no_number():
     assert chosen(small) == [(1, ADAPTIVE)] or chosen(small) == [(2, ADAPTIVE)]
     with pytest.raises(ct.ArgumentError, match="needs a fixed grid"):
         ct.compress(model, budget={"evaluations": 0.5}, calibrate=X)
+
+
+def test_a_budget_between_two_sizes_says_what_there_is(caplog):
+    """Half of the functions and what lies outside of blocks are a bit more than half."""
+    torch.manual_seed(0)
+    block = ct.ODEBlock(
+        nn.Linear(6, 6), ct.PiecewiseConstant(4), ct.Euler(steps=4), init="independent"
+    )
+    model = nn.Sequential(block, nn.Linear(6, 2)).double()
+    small = ct.compress(model, budget=0.5, calibrate=inputs(64, 6))
+    assert small[0].basis == ct.PiecewiseConstant(1)
+    (record,) = [r for r in caplog.records if "next larger" in r.message]
+    assert "0.308 of the model; the next larger choice has 0.538" in record.message
+    caplog.clear()
+    ct.compress(model, budget=0.55, calibrate=inputs(64, 6))
+    assert not [r for r in caplog.records if "next larger" in r.message]
+
+
+def test_outputs_that_are_far_are_told(caplog):
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6)) for _ in range(4)]
+    model, x = ct.convert(layers, skip="outside").double(), inputs(64, 6)
+    ct.compress(model, ct.PiecewiseConstant(4), calibrate=x)
+    assert not caplog.records
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(5)
+    ct.compress(model, ct.PiecewiseConstant(1), steps=1, calibrate=x)
+    assert "method='fit', and then heal, brings them nearer" in caplog.text

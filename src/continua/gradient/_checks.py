@@ -117,7 +117,8 @@ def explain(trajectory: Trajectory, solver: Solver) -> str:
     failure = trajectory.failure
     assert failure is not None
     remedy = {
-        Status.MAX_STEPS: "raise max_steps, loosen rtol and atol, or use a fixed grid with steps=",
+        Status.MAX_STEPS: "raise max_steps, or loosen rtol and atol; if the steps are tiny "
+        "everywhere, the problem is stiff, and needs an implicit method, which continua has not",
         Status.STEP_TOO_SMALL: "loosen rtol and atol, use double precision, or bound the field",
         Status.NON_FINITE: "look for divisions, logarithms or exploding weights in the field or "
         "the running cost, or take more steps",

@@ -140,3 +140,25 @@ def _closed_over(function: Callable[..., Any]) -> list[Any]:
     inner = [const for const in code.co_consts if inspect.iscode(const)]
     names = dict.fromkeys(name for part in (code, *inner) for name in part.co_names)
     return [*found, *(outside[name] for name in names if name in outside)]
+
+
+UPDATES = (
+    "updates its state in training mode, and this gradient evaluates it again: use Backprop(), "
+    "evaluation mode, or an ODEBlock, whose state is updated once"
+)
+
+
+def refusing_updates(f: object, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A call of a function that refuses to update the state of a module, such as batch norm's."""
+    _, found = surroundings(f)
+    modules = [m for one in found if isinstance(one, nn.Module) for m in one.modules()]
+    buffers = [b for m in modules if m.training for b in m.buffers(recurse=False)]
+
+    def checked(z: Any) -> Any:
+        before = [b.clone() for b in buffers]  # batch norm counts no version of its statistics
+        out = call(z)
+        if not all(map(torch.equal, before, buffers)):
+            raise ArgumentError(f"a module that the field calls {UPDATES}")
+        return out
+
+    return checked if buffers else call

@@ -29,7 +29,14 @@ from continua.solve import (
 )
 
 from ._checks import autocast_on, checked_state, first_call
-from ._dependencies import dependencies, leaves_of, refuse_unknown, surroundings
+from ._dependencies import (
+    UPDATES,
+    dependencies,
+    leaves_of,
+    refuse_unknown,
+    refusing_updates,
+    surroundings,
+)
 from ._gradient import Gradient, leaf
 from ._programs import Programs, exchanged, known_shared
 from ._trace import Uncompilable
@@ -209,6 +216,8 @@ class CallableDynamics(Dynamics):
             return self.problem.evaluations(calls, depths, self._x)
         self._checked = True
         known = self.tensors if self.problem.repeated else ()
+        if self.problem.repeated:
+            calls[0] = refusing_updates(self.f, calls[0])
         return self.problem.first_evaluations(self._name, calls, depths, self._x, known)
 
     @property
@@ -330,8 +339,4 @@ def refuse_state(f: Callable[..., Any], programs: Programs | None = None) -> Non
         if module.training and any(b.is_floating_point() for b in module.buffers(recurse=False)):
             if programs is not None:
                 raise Uncompilable("a function's state is not updated by programs: use an ODEBlock")
-            raise ArgumentError(
-                f"{name or type(f).__name__!r} updates its state in training mode, and this "
-                "gradient evaluates it again: use Backprop(), evaluation mode, or an ODEBlock, "
-                "whose state is updated once"
-            )
+            raise ArgumentError(f"{name or type(f).__name__!r} {UPDATES}")

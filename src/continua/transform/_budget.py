@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ Smaller = Callable[[Choices, Batches | None], M]
 MEASURES = ("parameters", "bytes", "evaluations", "latency")
 #: of the timing
 ROUNDS = 7
+LOG = logging.getLogger(__name__)
 
 
 class Cut(NamedTuple):
@@ -75,11 +77,24 @@ def within_budget(model: M, smaller: Smaller[M], batches: Batches, budget: Budge
                 f"{_told(name, least)}, {least / own[i]:.3g} of its own"
             )
         limits.append((limit - own[i]) + 1e-9 * own[i])
-    plans = _combined(_measured(model, smaller, batches, cuts), limits)
+    every = _combined(_measured(model, smaller, batches, cuts))
+    plans = [plan for plan in every if _no_more(plan.costs, limits)]
     if not plans:
         raise ArgumentError("with every cut that meets the budget a solve fails; give a larger one")
     best = min(plans, key=lambda plan: (plan.error, plan.costs))
+    _tell_gap(next(iter(asked)), own[0], limits[0], best, every)
     return smaller(_chosen(cuts, best), batches)
+
+
+def _tell_gap(name: str, own: float, limit: float, best: Plan, plans: Sequence[Plan]) -> None:
+    """Say so if the model is much smaller than its budget, for want of a size between."""
+    found, most = own + best.costs[0], own + limit
+    larger = [plan.costs[0] for plan in plans if plan.costs[0] > limit]
+    if larger and found < 0.8 * most:
+        LOG.warning(
+            "a budget of %s gives %s, %.3g of the model; the next larger choice has %.3g of it",
+            _told(name, most), _told(name, found), found / own, 1 + min(larger) / own,
+        )  # fmt: skip
 
 
 def smallest_within(
@@ -260,7 +275,7 @@ def output_error(teacher: nn.Module, small: nn.Module, batches: Batches) -> floa
 # -- combinations
 
 
-def _combined(cuts: Sequence[Sequence[Cut]], limits: Sequence[float] | None = None) -> list[Plan]:
+def _combined(cuts: Sequence[Sequence[Cut]]) -> list[Plan]:
     """The combinations of one cut per block that no other beats in error and in all costs.
 
     Dynamic programming: what is beaten among the first blocks is beaten with any cuts of the
@@ -282,7 +297,7 @@ def _combined(cuts: Sequence[Sequence[Cut]], limits: Sequence[float] | None = No
         for one in sorted(joined, key=lambda plan: (plan.error, plan.costs)):
             if not any(_no_more(plan.costs, one.costs) for plan in plans):
                 plans.append(one)
-    return plans if limits is None else [plan for plan in plans if _no_more(plan.costs, limits)]
+    return plans
 
 
 def _no_more(costs: Sequence[float], limits: Sequence[float]) -> bool:

@@ -20,7 +20,7 @@ from ._blocks import blocks, refuse_elastic
 from ._budget import Budget, smallest_within, within_budget
 from ._change import KEYS, Changes, Names
 from ._sensitivity import Weight, sensitivity
-from ._warn import warn_beside, warn_negative, warn_post_norm, warn_unread
+from ._warn import tell_error, warn_beside, warn_negative, warn_post_norm, warn_unread
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -151,6 +151,9 @@ def compress(
         warn_post_norm(name, block)
         if calibrate is not None:
             warn_negative(name, block)
+    if batches is not None:
+        remedy = "heal" if method == "fit" else "method='fit', and then heal,"
+        tell_error(model, small, next(iter(batches)), remedy)
     return small
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import warnings
 from typing import Any
 
@@ -10,12 +12,16 @@ from torch import nn
 
 from continua.basis import PiecewiseConstant, sample
 from continua.block import ODEBlock
-from continua.field import listed, non_negative, tensor
+from continua.field import copied, listed, non_negative, tensor
 from continua.solve import Euler
 
-from ._batches import REFUSALS
+from ._batches import REFUSALS, call, relative_error
 from ._layers import LayerBlock
 from ._stacking import Increment, hidden
+
+#: from which relative error on outputs are told to be far
+FAR = 0.5
+LOG = logging.getLogger(__name__)
 
 
 def warn_unread(name: str, block: ODEBlock) -> None:
@@ -82,6 +88,18 @@ def warn_negative(name: str, block: ODEBlock) -> None:
                 stacklevel=3,
             )
             return
+
+
+@torch.no_grad()
+def tell_error(model: nn.Module, small: nn.Module, batch: Any, remedy: str) -> None:
+    """Log how far the outputs are from those of the larger model, if they are far."""
+    found, wanted = (call(copied(one).eval(), batch) for one in (small, model))
+    error = math.sqrt(float(relative_error(found, wanted)))
+    if not error < FAR:
+        LOG.warning(
+            "the outputs of the smaller model differ by %.0f %% (relative L2 error, first batch); "
+            "%s brings them nearer", 100 * error, remedy,
+        )  # fmt: skip
 
 
 def _of(name: str) -> str:
