@@ -19,7 +19,7 @@ help: ## list the targets
 	@echo "make <target> [ARGS='...'] [PYTHON=python3] [WORKERS=2]"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1 \2/p' $(firstword $(MAKEFILE_LIST)) | awk '{ name = $$1; $$1 = ""; printf "  %-6s%s\n", name, $$0 }'
 
-demo: $(VENV)/.stamp-recipes ## run the demonstration
+demo: $(VENV)/.stamp-recipes,export ## run the demonstration
 	@echo "Running the demonstration."
 	@$(BIN)/continua demo --force $(ARGS)
 	@echo "The command and its Python are in $(BIN): . $(BIN)/activate"
