@@ -149,6 +149,7 @@ def test_units_that_end_in_an_activation_are_healed_and_not_fitted():
     with pytest.raises(ct.ModuleError, match=r"^method='fit' changes.*an activation.*then heal$"):
         ct.compress(converted, **choice, method="fit", calibrate=[given] * 2)
     batches = [{"pixel_values": torch.randn(8, 3, 32, 32)} for _ in range(4)]
+    converted = ct.recalibrate(converted, batches)
     small = ct.compress(converted, **choice, calibrate=batches)
     healed = ct.heal(small, converted, batches, steps=12, check_every=6)
     (expected, *_), (before, *_), (after, *_) = (

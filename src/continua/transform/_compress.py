@@ -91,7 +91,7 @@ def compress(
             default the last that a field calls.
 
     Example:
-        >>> import continua as ct
+        >>> import torch, continua as ct
         >>> model = ct.ODEBlock(nn.Linear(2, 2), ct.PiecewiseConstant(8), ct.Euler(steps=8))
         >>> ct.compress(model, ct.PiecewiseConstant(4), steps=4)
         ODEBlock(
