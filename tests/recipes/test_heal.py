@@ -37,3 +37,18 @@ def test_mistakes(trained, capsys, tmp_path):
         code, _, err = run(capsys, "heal", *arguments)
         assert code == 2
         assert said in err
+
+
+def test_inputs_are_augmented_as_in_training(trained, capsys, tmp_path, monkeypatch):
+    seen = []
+
+    def augmented(images, generator, **how):
+        seen.append(how)
+        return images
+
+    monkeypatch.setattr("continua.recipes._image_setup.augmented", augmented)
+    options = ["--method", "fit", "--steps", "1", "--samples", "256", "--force"]
+    for _ in range(2):
+        assert run(capsys, "compress", trained, tmp_path / "fitted", *options)[0] == 0
+    assert seen
+    assert {how["pad"] for how in seen} == {1}

@@ -24,7 +24,7 @@ def is_sharded(module: nn.Module) -> bool:
 
 
 def is_first(module: nn.Module) -> bool:
-    """Whether no process before this one holds a part of the weights in shards."""
+    """Whether this is the first of the processes that hold the sharded weights."""
     sharded: list[Any] = [value for value in module.parameters() if in_shards(value)]
     ranks = [rank for value in sharded for rank in value.device_mesh.mesh.flatten().tolist()]
     return torch.distributed.get_rank() == min(ranks, default=0)

@@ -118,7 +118,8 @@ def explain(trajectory: Trajectory, solver: Solver) -> str:
     assert failure is not None
     remedy = {
         Status.MAX_STEPS: "raise max_steps, or loosen rtol and atol; if the steps are tiny "
-        "everywhere, the problem is stiff, and needs an implicit method, which continua has not",
+        "everywhere, the problem is stiff: it needs an implicit method, which continua does not "
+        "have",
         Status.STEP_TOO_SMALL: "loosen rtol and atol, use double precision, or bound the field",
         Status.NON_FINITE: "look for divisions, logarithms or exploding weights in the field or "
         "the running cost, or take more steps",

@@ -215,9 +215,9 @@ class CallableDynamics(Dynamics):
         if self._checked:
             return self.problem.evaluations(calls, depths, self._x)
         self._checked = True
-        known = self.tensors if self.problem.repeated else ()
+        known: Sequence[Tensor] = ()
         if self.problem.repeated:
-            calls[0] = refusing_updates(self.f, calls[0])
+            known, calls[0] = self.tensors, refusing_updates(self.f, calls[0])
         return self.problem.first_evaluations(self._name, calls, depths, self._x, known)
 
     @property

@@ -70,10 +70,9 @@ def compress(
             among `basis`, `steps`, `solver` and `state_basis`, of which the first match wins.
             A choice made here goes before the one for all blocks.
         calibrate: inputs without labels, in batches, from which the batch-norm statistics are read
-            again at the end. A few hundred are enough, augmented as in training. How the model's
-            own statistics differ from those of the same inputs is taken off, up to four times in
-            a variance: a model that is not cut keeps its statistics. Where these are out of date,
-            `recalibrate` first.
+            again at the end. A few hundred are enough, augmented as in training. The statistics
+            of `model` are taken to be right: they are compared with those that the same inputs
+            give, and the difference is removed. If they are out of date, `recalibrate` first.
         weight: projects so that weights come nearest where they matter most, as the inputs of
             `calibrate` show. `"fisher"`: by the squared gradient of the outputs with respect to
             each weight. `"activation"`: by the mean square of what a linear or convolutional map

@@ -104,24 +104,24 @@ def reading(model: nn.Module) -> Iterator[list[_NormBase]]:
             norm.momentum = momentum
 
 
-#: by how much at most the variances of the training may differ from those of the inputs at hand
+#: the largest factor by which a variance is corrected
 RATIO = 4.0
 
 
 @torch.no_grad()
 def corrected(small: nn.Module, before: nn.Module, seen: nn.Module) -> None:
-    r"""Take off what is peculiar to the inputs from statistics that were read from them, in place.
+    r"""Correct statistics that were read from a few inputs, in place.
 
-    Some hundred inputs give other statistics than the training did: they are few, and may not be
-    augmented. The larger model shows by how much, for the same inputs. With its own statistics, as
-    the smaller one gets them by the change of basis (index 0), and those read from the inputs (1),
+    A few hundred inputs have other statistics than the training data had: they are few, and may
+    not be augmented. The larger model has statistics from the training (index 0). Reading its
+    statistics from the same inputs (index 1) shows the difference, which is then removed:
 
     .. math:: \mu = \mu_{\text{read}} + \mu_0 - \mu_1, \qquad
               \sigma^2 = \sigma^2_{\text{read}} \; \sigma^2_0 / \sigma^2_1
 
-    So a model that was not cut keeps its statistics, unless a variance differs by more than
-    `RATIO` times from that of the inputs. What no evaluation has read stays as it was, and
-    statistics in other bases than buckets, whose coefficients are no variances, as they were read.
+    So a model that was not cut keeps its statistics, as long as no variance differs by more than
+    the factor `RATIO`. Buckets that no evaluation reads are not changed. Statistics in other bases
+    are not corrected, because their coefficients are not variances.
 
     Args:
         small: whose statistics were read from the inputs.

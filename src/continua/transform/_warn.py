@@ -19,7 +19,7 @@ from ._batches import REFUSALS, call, relative_error
 from ._layers import LayerBlock
 from ._stacking import Increment, hidden
 
-#: from which relative error on outputs are told to be far
+#: relative error of the outputs from which it is logged
 FAR = 0.5
 LOG = logging.getLogger(__name__)
 
