@@ -1,7 +1,7 @@
-"""What it saves to keep views of the coefficients from one solve without a graph to the next.
+"""What it saves that a block in evaluation mode keeps what its last solve has read.
 
-A residual unit of two convolutions and two batch norms in 16 buckets on one small image, with the
-views kept (`FieldRun.on_grid`) and made anew in every call, in turn.
+A residual unit of two convolutions and two batch norms in 16 buckets on one small image, repeated
+(`continua.block._kept`) and solved in full, in turn.
 
     python benchmarks/kept.py [--rounds 200]
 """
@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import continua as ct
-from continua.field import FieldRun
+from continua.block import _block
 
 
 @torch.no_grad()
@@ -31,12 +31,12 @@ def main() -> None:
         nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1, bias=False),
     )  # fmt: skip
     block = ct.ODEBlock(field, ct.PiecewiseConstant(16), ct.Euler(steps=16)).eval()
-    x, ask = torch.randn(1, 16, 8, 8), FieldRun._may_keep
+    x, repeated = torch.randn(1, 16, 8, 8), _block.repeated
     ratios = []
     for i in range(options.rounds + 20):
         times = []
-        for keeps in (ask, lambda run: False):
-            FieldRun._may_keep = keeps
+        for known in (repeated, lambda block, x: None):
+            _block.repeated = known
             block(x)
             started = time.thread_time()
             block(x)
@@ -44,7 +44,7 @@ def main() -> None:
         if i >= 20:
             ratios.append(times[0] / times[1])
     quartiles = statistics.quantiles(ratios, n=4)
-    print(f"kept / made anew: {quartiles[1]:.3f} (quartiles {quartiles[0]:.3f}-{quartiles[2]:.3f})")
+    print(f"repeated / in full: {quartiles[1]:.3f} ({quartiles[0]:.3f}-{quartiles[2]:.3f})")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "continua"
 NOT_OURS = {
     "_C", "_SpectralNorm", "_are_functorch_transforms_active", "_backward_hooks", "_buffers",
     "_cache_enabled", "_cdata", "_foreach_add_", "_forward_hooks", "_forward_pre_hooks",
-    "_functorch", "_len_torch_dispatch_stack", "_modules", "_non_persistent_buffers_set",
-    "_parameters", "_replace", "_reset_state", "_version",
+    "_functorch", "_get_tracing_state", "_len_torch_dispatch_stack", "_modules",
+    "_non_persistent_buffers_set", "_parameters", "_replace", "_reset_state", "_version",
 }  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from continua.gradient import (
 from continua.solve import Dynamics, Evaluate, Rerun, Solver, Source, Stage, in_parts
 
 from ._again import BlockRerun, Unchanged
+from ._kept import Kept, may_keep
 from ._plan import Plan
 from ._source import BlockSource
 
@@ -59,15 +60,15 @@ class BlockDynamics(Dynamics):
         self.field, self.expansion, self.call = block.field, block.expansion, call
         self._twins, self._stretch = block.twins, block.stretch
         self._width = abs(block.span[1] - block.span[0])
-        self._plan: Plan | None = None
+        self.plan: Plan | None = None
         if call.solver is block.solver and call.problem.span == block.span:
-            self._plan = block.plan
+            self.plan = block.plan
         self.breakpoints, self.jumps = self._stretch.breaks, self._stretch.jumps
         if isinstance(call.x, Signal):
             self.breakpoints += call.x.breakpoints
             self.jumps += call.x.jumps
             if call.solver.schedule(block.span, ()) != call.solver.schedule(block.span, self.jumps):
-                self._plan = None  # a reversible method has further stages where the signal jumps
+                self.plan = None  # a reversible method has further stages where the signal jumps
         self.is_field: bool = isinstance(self.field, Field)
         if call.solver.adaptive and call.gradient.discrete and torch.is_grad_enabled():
             self.frequency = self._frequency()
@@ -161,6 +162,9 @@ class BlockDynamics(Dynamics):
 
     def commit(self) -> None:
         self._run.commit()
+        twin = self._run.twin
+        if twin is not None and may_keep(self, self._run):
+            twin.kept = Kept(self, self._run)
 
     def accept(self) -> None:
         if self._weights is not None:  # none if weights are read in parts, without an update
@@ -171,12 +175,12 @@ class BlockDynamics(Dynamics):
         return self._first(self._weights, self.depths(stages))
 
     def on_grid(self, stages: Callable[[], Sequence[Stage]]) -> Sequence[Evaluate]:
-        if self._plan is None:
+        if self.plan is None:
             return self.at(stages())
-        plan = self._plan.placed(*self._kind(self._run))
+        plan = self.plan.placed(*self._kind(self._run))
         if self._in_parts(plan):
             return in_parts(len(plan.points), lambda i, j: self._part(plan.part(i, j)))
-        self._weights = self._run.on_grid(plan.samplings, plan.points, plan.inverses)
+        self._weights = self._run.at(plan.samplings, plan.points, plan.inverses)
         return self._first(self._weights, self._plan_depths(plan))
 
     def _part(self, plan: Plan) -> Sequence[Evaluate]:
@@ -224,8 +228,8 @@ class BlockDynamics(Dynamics):
     def samplings(self, run: FieldRun, stages: Sequence[Stage]) -> Mapping[Basis, Sampling]:
         """The bases at any stages."""
         kind = self._kind(run)
-        if self._plan is not None and stages is self._plan.stages:
-            return self._plan.placed(*kind).samplings
+        if self.plan is not None and stages is self.plan.stages:
+            return self.plan.placed(*kind).samplings
         points, bases = self._points(stages), dict.fromkeys(self.expansion.bases.values())
         return {basis: Sampling.of(basis, points).placed(*kind) for basis in bases}
 
@@ -236,7 +240,7 @@ class BlockDynamics(Dynamics):
         self, run: FieldRun, samplings: Mapping[Basis, Sampling], stages: Sequence[Stage]
     ) -> StageWeights:
         """The state at any stages; an update takes these evaluations for those of the solve."""
-        plan, inverses = self._plan, None
+        plan, inverses = self.plan, None
         if plan is not None and stages is plan.stages:
             inverses = plan.placed(*self._kind(run)).inverses
         weights = run.at(samplings, self._points(stages), inverses)

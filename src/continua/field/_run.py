@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import is_
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
 from torch.nn.utils import parametrize
 
 from continua._errors import ModuleError
@@ -17,7 +15,7 @@ from continua.basis import Basis, Point, least_squares, sample
 from ._expansion import Expansion
 from ._sampling import Sampling, values_at
 from ._tensors import slot, tensor
-from ._twin import Kept, Twin, Twins
+from ._twin import Twin, Twins
 from ._weights import StageWeights
 
 
@@ -108,62 +106,6 @@ class FieldRun:
         """
         return StageWeights(self, samplings, points, inverses or {}, leaves)
 
-    def on_grid(
-        self,
-        samplings: Mapping[Basis, Sampling],
-        points: Sequence[Point],
-        inverses: Mapping[Basis, Tensor],
-    ) -> StageWeights:
-        """The same at all points of a fixed grid.
-
-        Where no graph is recorded and every weight is a coefficient, the twin keeps what was read
-        for its next solve: views of the coefficients, and memory for the state. This saves 7 % of
-        the time of a small residual block (`python benchmarks/kept.py --rounds 1000`, 2026-11-18).
-        """
-        twin = self.twin
-        if twin is None or not self._may_keep():
-            return StageWeights(self, samplings, points, inverses, None)
-        kept = twin.kept
-        if (
-            kept is not None
-            and kept.samplings is samplings
-            and all(map(is_, self.coefficients.values(), kept.coefficients))
-            and all(map(Tensor.is_set_to, kept.coefficients, kept.memory))
-        ):
-            for name, (found, sampling) in self.state(samplings).items():
-                own = kept.weights.state[name][1]
-                if sampling.whole and len(found) == len(own):
-                    own.copy_(found)  # takes a fraction of the time
-                else:
-                    torch.index_select(found, 0, sampling.picks, out=own)
-            return kept.weights
-        given = [*self.coefficients.values()]
-        if not all(map(_is_plain, given)) or any(
-            samplings[basis].rows is not None for basis in self.expansion.weights.values()
-        ):
-            return StageWeights(self, samplings, points, inverses, None)
-        with torch.inference_mode(False), torch.no_grad():
-            self.coefficients = {name: t.detach() for name, t in self.coefficients.items()}
-            weights = StageWeights(self, samplings, points, inverses, None)
-        memory = [*self.coefficients.values()]
-        twin.kept = Kept(samplings, given, memory, weights, self._calls(twin, weights, (), {}))
-        return weights
-
-    def _may_keep(self) -> bool:
-        return (
-            not torch.is_grad_enabled()
-            and not self.updates
-            and torch._C._len_torch_dispatch_stack() == 0
-            and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-        )
-
-    def state(self, samplings: Mapping[Basis, Sampling]) -> dict[str, tuple[Tensor, Sampling]]:
-        """For each piece of state its distinct values, and which of them each evaluation picks."""
-        bases, rules = self.expansion.state, self.expansion.constraints
-        rows = {basis: samplings[basis].rows for basis in bases.values()}
-        found = values_at(bases, self.coefficients, rows, rules)
-        return {name: (value, samplings[bases[name]]) for name, value in found.items()}
-
     def calls(
         self, weights: StageWeights, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> list[Callable[..., Any]]:
@@ -171,15 +113,7 @@ class FieldRun:
         twin = self.twin
         if twin is None:
             return [self._compiled(weights, i, args, kwargs) for i in range(len(weights.points))]
-        if twin.kept is not None and twin.kept.weights is weights and not (args or kwargs):
-            return twin.kept.calls
-        return self._calls(twin, weights, args, kwargs)
-
-    def _calls(
-        self, twin: Twin, weights: StageWeights, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[Callable[..., Any]]:
-        """The same on a twin, which they do not hold: it may keep them."""
-        module, placed = twin.module, twin.placed
+        module, placed = twin.module, twin.placed  # and not the twin, which may keep these calls
         fixed = [(*place, v) for name, v in weights.fixed.items() for place in twin.slots[name]]
         slots = [(*place, v) for name, v in weights.varying.items() for place in twin.slots[name]]
         written = [
@@ -258,11 +192,6 @@ class FieldRun:
         after = torch.cat([weights.left_behind(name) for weights in accepted])
         sigma = self.coefficients[name]
         return updated(inverse.to(sigma.device), sigma, before, after)
-
-
-def _is_plain(x: Tensor) -> bool:
-    """Whether a tensor has memory of its own, and can be asked for it."""
-    return (x.is_cpu or x.is_cuda) and not x.is_inference() and not wrapped(x)
 
 
 def _unbound(stack: Tensor) -> Sequence[Tensor]:

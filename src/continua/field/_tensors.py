@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
 from torch.nn.utils import parametrize
 
 from continua._errors import ModuleError
@@ -86,6 +87,11 @@ def tensor_names(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, tuple[
         else:
             aliases[known] = (*aliases.get(known, ()), name)
     return tensors, aliases
+
+
+def has_memory(x: Tensor) -> bool:
+    """Whether a tensor has memory of its own, and can be asked for it."""
+    return (x.is_cpu or x.is_cuda) and not x.is_inference() and not wrapped(x)
 
 
 def real(dtype: torch.dtype) -> torch.dtype:

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from operator import is_
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from torch import Tensor, nn
 
-from continua.basis import Basis
-
 from ._expansion import Expansion
-from ._sampling import Sampling
 from ._tensors import Registry, held, slot
 from ._weights import StageWeights
-
-
-class Kept(NamedTuple):
-    """What a solve on a grid has read, for the next one."""
-
-    samplings: Mapping[Basis, Sampling]
-    coefficients: Sequence[Tensor]  # as they stood in the field
-    memory: Sequence[Tensor]  # the same detached
-    weights: StageWeights
-    calls: list[Callable[..., Any]]
 
 
 class Twin:
@@ -40,7 +27,7 @@ class Twin:
 
     def __init__(self, field: nn.Module, expansion: Expansion):
         self.field, self.expansion = field, expansion
-        self.kept: Kept | None = None  #: of the last solve on a grid
+        self.kept: object = None  #: what a block keeps for its next solve
         self.placed: list[StageWeights | None] = [None]  #: whose fixed weights are in the slots
         self._twins: dict[nn.Module, nn.Module] = {
             part: object.__new__(type(part)) for part in field.modules()
@@ -119,6 +106,11 @@ class Twin:
         """The field's tensors that vary from evaluation to evaluation, as they are now."""
         return {name: held(*place) for name, place in self._coefficients.items()}
 
+    def reads(self, tensors: Iterable[Tensor]) -> bool:
+        """Whether these are the field's tensors that vary from evaluation to evaluation."""
+        now = [registry.get(key) for registry, key in self._coefficients.values()]
+        return all(map(is_, now, tensors))
+
     def put(self, tensors: Mapping[str, Tensor]) -> None:
         """Put tensors into their slots."""
         for name, value in tensors.items():
@@ -185,6 +177,11 @@ class Twins:
 
     def __init__(self) -> None:
         self._free: list[Twin] = []
+
+    @property
+    def keeps(self) -> bool:
+        """Whether something was kept for the next solve."""
+        return any(twin.kept is not None for twin in self._free[-1:])
 
     def take(self, field: nn.Module, expansion: Expansion) -> Twin:
         """A twin of the field for one solve."""

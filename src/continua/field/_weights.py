@@ -72,7 +72,11 @@ class StageWeights:
     def _read_state(
         self, run: FieldRun, samplings: Mapping[Basis, Sampling], updates: bool
     ) -> None:
-        for name, (found, sampling) in run.state(samplings).items():
+        bases = run.expansion.state
+        phi = {basis: samplings[basis].rows for basis in bases.values()}
+        read = values_at(bases, run.coefficients, phi, run.expansion.constraints)
+        for name, found in read.items():
+            sampling = samplings[bases[name]]
             values = found.index_select(0, sampling.picks)  # [E, ...]
             self.state[name] = (values.clone() if updates else values, values)
             self.varying[name] = values.unbind(0)  # evaluations may write to their state

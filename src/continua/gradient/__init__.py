@@ -5,7 +5,13 @@ from continua._values import known
 from ._adjoint import Adjoint
 from ._cache import cache_folder, cached_files, clear_cache
 from ._checkpoint import Checkpoint
-from ._checks import SaveAt, checked_solver, checked_span
+from ._checks import (
+    SaveAt,
+    checked_solver,
+    checked_span,
+    has_values,
+    with_finite_end,
+)
 from ._compiled import compiled_first
 from ._dependencies import dependencies, surroundings
 from ._gradient import CHANGED, Backprop, Gradient, checked_gradient
@@ -22,7 +28,7 @@ __all__ = [
     "odeint", "solve", "followed", "Problem", "RunningCost", "SaveAt",
     # for other dynamics
     "CHANGED", "CallableDynamics", "checked_gradient", "checked_solver", "checked_span", "cut",
-    "dependencies", "wanting",
+    "dependencies", "has_values", "wanting", "with_finite_end",
     # compiled steps
     "Programs", "Backend", "Uncompilable", "checked_backend", "compiled_first", "exchanged",
     "known_shared", "surroundings", "cache_folder", "cached_files", "clear_cache",
