@@ -30,7 +30,16 @@ from continua.solve import RK4, Solution, Solver, Span, Stage, Stats
 
 from ._dynamics import Ends, called
 from ._kept import repeated
-from ._layout import by_rows, checked_depth, described, html, module_at, shared, weight_vjp
+from ._layout import (
+    by_rows,
+    checked_depth,
+    described,
+    html,
+    module_at,
+    shared,
+    warn_unread,
+    weight_vjp,
+)
 from ._plan import Plan, Stretch
 
 
@@ -109,6 +118,7 @@ class ODEBlock(nn.Module):
         self.stats, self.recorders = None, []
         self.compile(compile)
         self.rebase({}, used)
+        warn_unread(self)
 
     @property
     def span(self) -> Span:

@@ -10,7 +10,7 @@ from torch import nn
 
 from continua._errors import ArgumentError
 from continua.basis import Basis, Constant
-from continua.block import ODEBlock
+from continua.block import ODEBlock, warn_unread
 from continua.field import BasisChoice, choose, copied, gathered, matches
 from continua.solve import Solver
 
@@ -20,7 +20,7 @@ from ._blocks import blocks, refuse_elastic
 from ._budget import Budget, smallest_within, within_budget
 from ._change import KEYS, Changes, Names
 from ._sensitivity import Weight, sensitivity
-from ._warn import tell_error, warn_beside, warn_negative, warn_post_norm, warn_unread
+from ._warn import tell_error, warn_beside, warn_negative, warn_post_norm
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -145,7 +145,7 @@ def compress(
     else:
         small = smallest_within(model, smaller, batches, within, evaluate)
     for name, block in blocks(small).items():
-        warn_unread(name, block)
+        warn_unread(block, f" of block {name!r}" if name else "")
         warn_beside(name, block)
         warn_post_norm(name, block)
         if calibrate is not None:

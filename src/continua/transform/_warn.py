@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from continua.basis import PiecewiseConstant, sample
+from continua.basis import sample
 from continua.block import ODEBlock
 from continua.field import copied, listed, non_negative, tensor
 from continua.solve import Euler
@@ -22,20 +22,6 @@ from ._stacking import Increment, hidden
 #: relative error of the outputs from which it is logged
 FAR = 0.5
 LOG = logging.getLogger(__name__)
-
-
-def warn_unread(name: str, block: ODEBlock) -> None:
-    """Warn of buckets that no evaluation of the field reads."""
-    for basis in dict.fromkeys(block.expansion.bases.values()):
-        if block.plan is None or not isinstance(basis, PiecewiseConstant):
-            continue
-        read = sample(basis, block.plan.points).any(0)
-        if not bool(read.all()):
-            warnings.warn(
-                f"{block.solver!r} reads {int(read.sum())} of the {basis.size} buckets of {basis!r}"
-                f"{_of(name)}, and never the others; give a smaller basis= as well, or more steps",
-                stacklevel=3,
-            )
 
 
 def warn_beside(name: str, block: ODEBlock) -> None:
