@@ -30,17 +30,8 @@ from continua.solve import RK4, Solution, Solver, Span, Stage, Stats
 
 from ._dynamics import Ends, called
 from ._kept import repeated
-from ._layout import (
-    by_rows,
-    checked_depth,
-    described,
-    html,
-    module_at,
-    shared,
-    warn_unread,
-    weight_vjp,
-)
-from ._plan import Plan, Stretch
+from ._layout import by_rows, checked_depth, described, html, module_at, shared, weight_vjp
+from ._plan import Plan, Stretch, warn_unread
 
 
 class ODEBlock(nn.Module):

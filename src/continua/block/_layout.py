@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError
 from continua._tables import html_table
-from continua.basis import Basis, PiecewiseConstant, Side, sample
+from continua.basis import Basis, Side
 from continua.field import Sampling, copied, put, tensor, values_at
 from continua.gradient import Backprop
 from continua.solve import Stage, sides
@@ -77,20 +76,6 @@ def summary(bases: Mapping[str, Basis]) -> str:
     if len(counts) == 1:
         return repr(next(iter(counts)))
     return ", ".join(f"{basis!r} for {n}" for basis, n in counts.items()) or "none"
-
-
-def warn_unread(block: ODEBlock, where: str = "") -> None:
-    """Warn of buckets that no evaluation of the field reads: their weights never train."""
-    for basis in dict.fromkeys(block.expansion.bases.values()):
-        if block.plan is None or not isinstance(basis, PiecewiseConstant):
-            continue
-        read = sample(basis, block.plan.points).any(0)
-        if not bool(read.all()):
-            warnings.warn(
-                f"{block.solver!r} reads {int(read.sum())} of the {basis.size} buckets of {basis!r}"
-                f"{where}, and never the others; give a smaller basis= as well, or more steps",
-                stacklevel=4,
-            )
 
 
 def checked_depth(s: float) -> float:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import torch
 
-from continua.basis import Basis, Point, Side, least_squares, sample
+from continua.basis import Basis, PiecewiseConstant, Point, Side, least_squares, sample
 from continua.field import Expansion, Sampling
 from continua.solve import PART, Span, Stage
+
+if TYPE_CHECKING:
+    from ._block import ODEBlock
 
 
 class Stretch:
@@ -87,3 +92,17 @@ class Plan:
         return len(self.points) > PART and any(
             s.rows is not None and len(s.rows) > PART for s in self.samplings.values()
         )
+
+
+def warn_unread(block: ODEBlock, where: str = "") -> None:
+    """Warn of buckets that no evaluation of the field reads: their weights never train."""
+    for basis in dict.fromkeys(block.expansion.bases.values()):
+        if block.plan is None or not isinstance(basis, PiecewiseConstant):
+            continue
+        read = sample(basis, block.plan.points).any(0)
+        if not bool(read.all()):
+            warnings.warn(
+                f"{block.solver!r} reads {int(read.sum())} of the {basis.size} buckets of {basis!r}"
+                f"{where}, and never the others; give a smaller basis= as well, or more steps",
+                stacklevel=4,
+            )
