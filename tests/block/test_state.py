@@ -62,7 +62,6 @@ def test_the_update_is_the_least_squares_fit_nearest_to_the_old_state(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("steps", [1, 2, 7])
-@pytest.mark.filterwarnings("ignore:.* buckets of:UserWarning")
 def test_fewer_stages_than_functions_leave_no_nan_and_no_negative_variance(family, steps):
     torch.manual_seed(0)
     block = ct.ODEBlock(conv_unit(), FAMILIES[family].of_size(9), ct.Euler(steps=steps))

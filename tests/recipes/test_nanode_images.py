@@ -29,9 +29,6 @@ from continua.recipes.nanode._rows import (
 from continua.recipes.nanode._table1 import BELOW, BEST, PAPER_10, PAPER_100, rows, verdicts
 from recipes.commands import reproduced
 
-# Some rows have more buckets than steps, as in the paper.
-pytestmark = pytest.mark.filterwarnings("ignore:.* buckets of:UserWarning")
-
 SHAPE = (3, 32, 32)
 
 

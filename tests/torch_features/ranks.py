@@ -17,6 +17,9 @@ import continua as ct
 from continua.train import average_statistics
 from torch_features.device import DEVICE, KINDS, inputs, made
 
+#: parts of a model that are sharded: the block, or parts of its field
+PARTS = (("1", ""), ("1.field.0", "1.field.2", ""), ("1.field.0", "1.field"))
+
 
 def solve(block, x):
     """Runs in a spawned worker."""
@@ -35,7 +38,8 @@ def main(rank: int, port: int, folder: str) -> None:
     found = {"statistics": statistics(rank), "sharded": {}, "said": said()}
     found["gathered"] = gathered(folder)
     for kind in KINDS:
-        found["sharded"][repr(kind)] = sharded(kind)
+        for parts in PARTS:
+            found["sharded"][repr(kind), parts] = sharded(kind, parts)
     found["apart"] = apart(rank, folder)
     torch.save(found, Path(folder) / f"{rank}.pt")
     dist.barrier()
@@ -51,17 +55,24 @@ def statistics(rank: int) -> dict:
     return {"before": before, "after": dict(block.named_buffers())}
 
 
-def sharded(kind) -> str:
-    """A training step of a sharded model against the same model in one piece."""
+def sharded(kind, parts) -> str:
+    """Training steps of a model with sharded parts against the same model in one piece."""
+    torch.manual_seed(3)
     whole = nn.Sequential(nn.Linear(3, 3, dtype=torch.float64).to(DEVICE), made(kind))
     model, x = copy.deepcopy(whole), inputs()
     mesh = init_device_mesh(DEVICE, (2,))
-    fully_shard(model[1], mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    for part in parts:
+        fully_shard(model.get_submodule(part), mesh=mesh)
     pair = [(m, torch.optim.SGD(m.parameters(), lr=0.1)) for m in (model, whole)]
     for each, optimizer in pair:
-        each(x).square().mean().backward()
-        optimizer.step()
+        for _ in range(2):
+            optimizer.zero_grad()
+            each(x).square().mean().backward()
+            optimizer.step()
+    with torch.no_grad():
+        for _ in range(2):  # the second repeats what the first has read
+            if not torch.allclose(model.eval()(x), whole.eval()(x), rtol=1e-6, atol=1e-8):
+                return "an evaluation differs"
     full = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     for name, value in whole.state_dict().items():
         if not torch.allclose(full[name].to(value), value, rtol=1e-6, atol=1e-8):
@@ -77,7 +88,7 @@ def said() -> dict[str, str]:
     model = made(KINDS[0])
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    calls = {"child": lambda: block(inputs()), "refine": lambda: ct.refine(model, optimizer)}
+    calls = {"child": lambda: block.at(0.5), "refine": lambda: ct.refine(model, optimizer)}
     return {name: sentence(call) for name, call in calls.items()}
 
 
@@ -102,8 +113,8 @@ def gathered(folder: str) -> dict[str, bool]:
     calls = []
     model.register_forward_hook(lambda *_: calls.append(1))  # a hook of one's own stays
     mesh = init_device_mesh(DEVICE, (2,))
-    fully_shard(model.block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    for part in (model.block.field[0], model.block, model):
+        fully_shard(part, mesh=mesh)
     model(x).sum().backward()  # as in the middle of a training
     verbs = {
         "refine": ct.refine,

@@ -44,7 +44,7 @@ def test_statistics_are_averaged(found):
 @pytest.mark.slow
 @together
 def test_blocks_in_shards_train_as_in_one_piece(found):
-    same = {repr(kind): "same" for kind in KINDS}
+    same = {(repr(kind), parts): "same" for kind in KINDS for parts in ranks.PARTS}
     assert [each["sharded"] for each in found] == [same, same]
 
 

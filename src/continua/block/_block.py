@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from continua._errors import ModuleError
 from continua.basis import Basis, Constant, Side
-from continua.field import BasisChoice, Init, Twins, expand, put
+from continua.field import BasisChoice, Init, Twins, expand, gathering, put
 from continua.gradient import (
     Backend,
     Backprop,
@@ -146,6 +146,7 @@ class ODEBlock(nn.Module):
 
     # -- what a user calls ---------------------------------------------------------------------
 
+    @gathering
     def forward(self, x: Any, *args: Any, control: Any = None, **kwargs: Any) -> Any:
         """The state at the end of the span.
 
@@ -172,6 +173,7 @@ class ODEBlock(nn.Module):
 
         return compiled_first(self.programs, self.gradient, run)
 
+    @gathering
     def solve(
         self,
         x: Any,

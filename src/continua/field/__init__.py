@@ -19,7 +19,7 @@ from ._order import HigherOrder, SelectiveSecondOrder
 from ._patterns import choose, listed, matches
 from ._run import FieldRun, updated
 from ._sampling import Sampling, contract, values_at
-from ._shards import gathered, in_shards, is_first, is_sharded
+from ._shards import gathered, gathering, in_shards, is_first, is_sharded
 from ._signal import Signal
 from ._tensors import copied, has_memory, put, real, slot, tensor, tensor_names
 from ._twin import Twin, Twins
@@ -39,6 +39,6 @@ __all__ = [
     "Sampling", "contract", "values_at", "FieldRun", "StageWeights", "Twin", "Twins",
     "updated",
     # tensors of a module, and choices by name
-    "copied", "gathered", "has_memory", "in_shards", "put", "real", "is_first", "is_sharded",
-    "slot", "tensor", "tensor_names", "choose", "choose_bases", "listed", "matches",
+    "copied", "gathered", "gathering", "has_memory", "in_shards", "put", "real", "is_first",
+    "is_sharded", "slot", "tensor", "tensor_names", "choose", "choose_bases", "listed", "matches",
 ]  # fmt: skip

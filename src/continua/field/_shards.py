@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, TypeVar
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +15,7 @@ from torch import Tensor, nn
 from continua._errors import ModuleError
 
 M = TypeVar("M", bound=nn.Module)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def in_shards(value: Tensor) -> bool:
@@ -20,7 +25,7 @@ def in_shards(value: Tensor) -> bool:
 
 def is_sharded(module: nn.Module) -> bool:
     """Whether `fully_shard` was applied to a module or to a part of it."""
-    return any(map(_wrapped, module.modules())) or any(map(in_shards, module.parameters()))
+    return any(map(wrapped, module.modules())) or any(map(in_shards, module.parameters()))
 
 
 def is_first(module: nn.Module) -> bool:
@@ -28,6 +33,34 @@ def is_first(module: nn.Module) -> bool:
     sharded: list[Any] = [value for value in module.parameters() if in_shards(value)]
     ranks = [rank for value in sharded for rank in value.device_mesh.mesh.flatten().tolist()]
     return torch.distributed.get_rank() == min(ranks, default=0)
+
+
+def gathering(call: F) -> F:
+    """A method of a block that reads the weights of `block.field`, where parts may be sharded.
+
+    FSDP gathers the weights of a part before its forward and frees them after it, by hooks. A
+    solve reads the weights before it calls any part, so the hooks run around the solve.
+    """
+
+    @functools.wraps(call)
+    def around(block: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        fsdp = None if torch.compiler.is_compiling() else sys.modules.get("torch.distributed.fsdp")
+        parts = [p for p in block.field.modules() if isinstance(p, fsdp.FSDPModule)] if fsdp else []
+        if not parts:
+            return call(block, x, *args, **kwargs)
+        given: tuple[Any, ...] = (x,)
+        for part in parts:
+            for hook in filter(_of_fsdp, part._forward_pre_hooks.values()):
+                given, _ = hook(part, given, {})
+        out = call(block, *given, *args, **kwargs)
+        for part in reversed(parts):
+            for hook in filter(_of_fsdp, part._forward_hooks.values()):
+                seen = vars(out) if is_dataclass(out) else out  # a solution of several tensors
+                found = hook(part, given, seen)
+                out = out if is_dataclass(out) else found
+        return out
+
+    return cast(F, around)
 
 
 def gathered(module: M) -> M:
@@ -47,15 +80,15 @@ def gathered(module: M) -> M:
             full = value.detach().full_tensor()  # type: ignore[attr-defined]
             memo[id(value)] = nn.Parameter(full, requires_grad=value.requires_grad)
     for part in reversed(list(module.modules())):  # a part before what it is a part of
-        if _wrapped(part):
+        if wrapped(part):
             memo[id(part)] = copy.deepcopy(_unwrapped(part), memo)
     made: M = copy.deepcopy(module, memo)
     for part in made.modules():
-        vars(part).update(_without_hooks(vars(part)))
+        vars(part).update(without_hooks(vars(part)))
     return made
 
 
-def _wrapped(module: nn.Module) -> bool:
+def wrapped(module: nn.Module) -> bool:
     return any(base.__name__ == "FSDPModule" for base in type(module).__mro__)
 
 
@@ -65,13 +98,13 @@ def _unwrapped(module: nn.Module) -> nn.Module:
     plain: nn.Module = object.__new__(before)
     vars(plain).update(
         (name, value)
-        for name, value in _without_hooks(vars(module)).items()
+        for name, value in without_hooks(vars(module)).items()
         if not name.startswith("__composable_api_state_key")
     )
     return plain
 
 
-def _without_hooks(content: dict[str, Any]) -> dict[str, Any]:
+def without_hooks(content: dict[str, Any]) -> dict[str, Any]:
     """The attributes of a module, without the hooks of torch.distributed."""
     return {
         name: type(value)((key, hook) for key, hook in value.items() if not _of_fsdp(hook))

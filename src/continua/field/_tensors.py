@@ -17,9 +17,8 @@ from ._shards import in_shards, is_sharded
 Registry = dict[str, Tensor | None]
 
 SHARDED = (
-    "the weights of a field are sharded; apply fully_shard to the block or to the whole model, not "
-    "to parts of a field. Of a sharded model there are save, refine, compress and unroll, called "
-    "in every process"
+    "the weights of a field are sharded, and only a forward or solve of its block gathers them. Of "
+    "a sharded model there are save, refine, compress and unroll, called in every process"
 )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from ._expansion import Expansion
+from ._shards import without_hooks, wrapped
 from ._tensors import Registry, held, slot
 from ._weights import StageWeights
 
@@ -35,6 +36,8 @@ class Twin:
         for part, twin in self._twins.items():
             # Copies, since another thread may add to what is iterated over.
             attributes, children = vars(part).copy(), part._modules.copy()
+            if wrapped(part):  # its hooks run around the solve
+                attributes = without_hooks(attributes)
             vars(twin).update({name: self._mapped(value) for name, value in attributes.items()})
             children = {name: self._mapped(child) for name, child in children.items()}
             own = {"_parameters": {**part._parameters}, "_buffers": {**part._buffers}}
