@@ -90,7 +90,7 @@ from .transform import (
     unroll,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     # blocks and models

@@ -8,6 +8,7 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 import continua as ct
 from block.inference import X, anew, made
@@ -145,6 +146,37 @@ def test_a_copy_of_a_compiled_block_is_no_view_of_it():
             for parameter in other.parameters():
                 parameter.zero_()
             assert torch.equal(other(X), X)
+
+
+class Overwriting(nn.Module):
+    """A field that overwrites its state in evaluation mode, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+        self.register_buffer("level", torch.zeros(4))
+
+    def forward(self, z):
+        self.level += z.mean(0)
+        return z + self.weight * self.level
+
+
+@pytest.mark.parametrize("steps", [3, 4])
+def test_state_that_an_evaluation_overwrites_is_read_again(steps, without_graph):
+    block = ct.ODEBlock(Overwriting(), ct.PiecewiseConstant(3), ct.Euler(steps=steps)).eval()
+    with without_graph():
+        outputs = torch.stack([block(X[:, :4, 0, 0]) for _ in range(3)])
+    assert torch.equal(outputs, outputs[:1].expand_as(outputs))
+    assert not block.field.level.any()
+
+
+def test_a_block_that_is_converted_frees_its_old_memory():
+    block = made()
+    with torch.no_grad():
+        block(X)
+    memory = StorageWeakRef(block.field[2].weight.untyped_storage())
+    block.double()
+    assert memory.expired()
 
 
 def test_nothing_keeps_a_block_alive():

@@ -29,7 +29,6 @@ from continua.gradient import (
 from continua.solve import RK4, Solution, Solver, Span, Stage, Stats
 
 from ._dynamics import Ends, called
-from ._kept import repeated
 from ._layout import by_rows, checked_depth, described, html, module_at, shared, weight_vjp
 from ._plan import Plan, Stretch, warn_unread
 
@@ -157,10 +156,6 @@ class ODEBlock(nn.Module):
                 start by default.
             kwargs: further arguments, handed to the field at every evaluation.
         """
-        if control is None and self.programs is None and not (args or kwargs):
-            found = repeated(self, x)
-            if found is not None:
-                return found
 
         def run(gradient: Gradient, programs: Programs | None) -> Any:
             dynamics = called(self, x, args, kwargs, control, gradient=gradient)
@@ -341,5 +336,6 @@ class ODEBlock(nn.Module):
         raise ModuleError("TorchScript cannot follow a solve; script continua.unroll(model)")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self.twins = Twins()  # they hold views of the tensors as they were
         super()._apply(by_rows(fn), recurse)  # type: ignore[no-untyped-call]
         return self

@@ -28,7 +28,6 @@ from continua.gradient import (
 from continua.solve import Dynamics, Evaluate, Rerun, Solver, Source, Stage, in_parts
 
 from ._again import BlockRerun, Unchanged
-from ._kept import Kept, may_keep
 from ._plan import Plan
 from ._source import BlockSource
 
@@ -162,9 +161,6 @@ class BlockDynamics(Dynamics):
 
     def commit(self) -> None:
         self._run.commit()
-        twin = self._run.twin
-        if twin is not None and may_keep(self, self._run):
-            twin.kept = Kept(self, self._run)
 
     def accept(self) -> None:
         if self._weights is not None:  # none if weights are read in parts, without an update
@@ -180,7 +176,7 @@ class BlockDynamics(Dynamics):
         plan = self.plan.placed(*self._kind(self._run))
         if self._in_parts(plan):
             return in_parts(len(plan.points), lambda i, j: self._part(plan.part(i, j)))
-        self._weights = self._run.at(plan.samplings, plan.points, plan.inverses)
+        self._weights = self._run.on_grid(plan.samplings, plan.points, plan.inverses)
         return self._first(self._weights, self._plan_depths(plan))
 
     def _part(self, plan: Plan) -> Sequence[Evaluate]:

@@ -61,8 +61,6 @@ class Plan:
             basis: least_squares(sample(basis, self.points), rcond=1e-7)
             for basis in dict.fromkeys(expansion.state.values())
         }
-        #: whether every tensor of every evaluation is a coefficient
-        self.picked = all(sampling.rows is None for sampling in self.samplings.values())
         self._placed: dict[tuple[torch.dtype, torch.device], Plan] = {}
 
     def placed(self, dtype: torch.dtype, device: torch.device) -> Plan:

@@ -14,8 +14,8 @@ from continua.basis import Basis, Point, least_squares, sample
 
 from ._expansion import Expansion
 from ._sampling import Sampling, values_at
-from ._tensors import slot, tensor
-from ._twin import Twin, Twins
+from ._tensors import has_memory, slot, tensor
+from ._twin import Kept, Twin, Twins
 from ._weights import StageWeights
 
 
@@ -106,6 +106,34 @@ class FieldRun:
         """
         return StageWeights(self, samplings, points, inverses or {}, leaves)
 
+    def on_grid(
+        self,
+        samplings: Mapping[Basis, Sampling],
+        points: Sequence[Point],
+        inverses: Mapping[Basis, Tensor],
+    ) -> StageWeights:
+        """The same at all points of a fixed grid.
+
+        Without a graph, the twin keeps views of the coefficients for its next solve, which only
+        reads the state again, since an evaluation may write to it. `python benchmarks/views.py`
+        measures what this saves.
+        """
+        twin = self.twin
+        if twin is None or self.updates or recording():
+            return self.at(samplings, points, inverses)
+        if twin.kept is not None and twin.kept.reads(samplings, self.coefficients.values()):
+            twin.kept.weights.read_state_again(self.coefficients)
+            return twin.kept.weights
+        plain = all(map(has_memory, self.coefficients.values()))
+        if not plain or any(samplings[b].rows is not None for b in self.expansion.weights.values()):
+            return self.at(samplings, points, inverses)
+        found = [*self.coefficients.values()]
+        # Views of the coefficients themselves would forbid `torch.utils.swap_tensors`.
+        self.coefficients = {name: t.detach() for name, t in self.coefficients.items()}
+        weights = self.at(samplings, points, inverses)
+        twin.kept = Kept(weights, found, [*self.coefficients.values()])
+        return weights
+
     def calls(
         self, weights: StageWeights, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> list[Callable[..., Any]]:
@@ -192,6 +220,15 @@ class FieldRun:
         after = torch.cat([weights.left_behind(name) for weights in accepted])
         sigma = self.coefficients[name]
         return updated(inverse.to(sigma.device), sigma, before, after)
+
+
+def recording() -> bool:
+    """Whether operations become part of a graph or of a trace."""
+    return bool(
+        torch.is_grad_enabled()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._get_tracing_state()
+    )
 
 
 def _unbound(stack: Tensor) -> Sequence[Tensor]:

@@ -31,11 +31,6 @@ class Sampling:
     picks: Tensor
     steady: bool = False
 
-    @functools.cached_property
-    def whole(self) -> bool:
-        """Whether the evaluations pick all rows in order."""
-        return self.index == tuple(range(len(self.index)))
-
     @classmethod
     def of(cls, basis: Basis, points: Sequence[Point]) -> Sampling:
         """The basis at these points, in float64."""

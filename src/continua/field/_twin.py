@@ -4,19 +4,48 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from operator import is_
 from types import FunctionType, MethodType
 from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 
+from continua.basis import Basis
+
 from ._expansion import Expansion
+from ._sampling import Sampling
 from ._shards import without_hooks, wrapped
 from ._tensors import Registry, held, slot
 from ._weights import StageWeights
+
+
+class Kept:
+    """The weights of a solve in evaluation mode, which are views of the coefficients.
+
+    Args:
+        weights: as they were read.
+        coefficients: the tensors of the field.
+        memory: the same detached, whose views the weights are.
+    """
+
+    def __init__(
+        self, weights: StageWeights, coefficients: Sequence[Tensor], memory: Sequence[Tensor]
+    ):
+        self.weights, self._coefficients, self._memory = weights, coefficients, memory
+        self._inference = torch.is_inference_mode_enabled()  # its tensors stay in there
+
+    def reads(self, samplings: Mapping[Basis, Sampling], coefficients: Collection[Tensor]) -> bool:
+        """Whether a solve would read the same memory in the same places."""
+        return (
+            self.weights.samplings is samplings
+            and self._inference == torch.is_inference_mode_enabled()
+            and all(map(is_, self._coefficients, coefficients))
+            and all(map(Tensor.is_set_to, self._coefficients, self._memory))
+        )
 
 
 class Twin:
@@ -28,7 +57,7 @@ class Twin:
 
     def __init__(self, field: nn.Module, expansion: Expansion):
         self.field, self.expansion = field, expansion
-        self.kept: object = None  #: what a block keeps for its next solve
+        self.kept: Kept | None = None  #: what was read for its last solve in evaluation mode
         self.placed: list[StageWeights | None] = [None]  #: whose fixed weights are in the slots
         self._twins: dict[nn.Module, nn.Module] = {
             part: object.__new__(type(part)) for part in field.modules()
@@ -109,11 +138,6 @@ class Twin:
         """The field's tensors that vary from evaluation to evaluation, as they are now."""
         return {name: held(*place) for name, place in self._coefficients.items()}
 
-    def reads(self, tensors: Iterable[Tensor]) -> bool:
-        """Whether these are the field's tensors that vary from evaluation to evaluation."""
-        now = [registry.get(key) for registry, key in self._coefficients.values()]
-        return all(map(is_, now, tensors))
-
     def put(self, tensors: Mapping[str, Tensor]) -> None:
         """Put tensors into their slots."""
         for name, value in tensors.items():
@@ -180,11 +204,6 @@ class Twins:
 
     def __init__(self) -> None:
         self._free: list[Twin] = []
-
-    @property
-    def keeps(self) -> bool:
-        """Whether something was kept for the next solve."""
-        return any(twin.kept is not None for twin in self._free[-1:])
 
     def take(self, field: nn.Module, expansion: Expansion) -> Twin:
         """A twin of the field for one solve."""

@@ -37,6 +37,7 @@ class StageWeights:
         leaves: bool | None,
     ):
         self.points, self.inverses = points, inverses
+        self.samplings, self._expansion = samplings, run.expansion
         self.fixed: dict[str, Tensor] = {}
         self.varying: dict[str, Sequence[Tensor]] = {}
         self.state: dict[str, tuple[Tensor, Tensor]] = {}
@@ -47,7 +48,7 @@ class StageWeights:
             self._read_weight(run, name, samplings[basis], leaves)
         if run.expansion.state or run.expansion.carried:
             with torch.no_grad():
-                self._read_state(run, samplings, run.updates and leaves is None)
+                self._read_state(run, run.updates and leaves is None)
 
     def _read_weight(
         self, run: FieldRun, name: str, sampling: Sampling, leaves: bool | None
@@ -69,15 +70,9 @@ class StageWeights:
         else:
             self.varying[name] = [rows[i] for i in sampling.index]
 
-    def _read_state(
-        self, run: FieldRun, samplings: Mapping[Basis, Sampling], updates: bool
-    ) -> None:
-        bases = run.expansion.state
-        phi = {basis: samplings[basis].rows for basis in bases.values()}
-        read = values_at(bases, run.coefficients, phi, run.expansion.constraints)
-        for name, found in read.items():
-            sampling = samplings[bases[name]]
-            values = found.index_select(0, sampling.picks)  # [E, ...]
+    def _read_state(self, run: FieldRun, updates: bool) -> None:
+        for name, (found, picks) in self._distinct_state(run.coefficients).items():
+            values = found.index_select(0, picks)  # [E, ...]
             self.state[name] = (values.clone() if updates else values, values)
             self.varying[name] = values.unbind(0)  # evaluations may write to their state
         for name in run.expansion.carried:
@@ -88,6 +83,20 @@ class StageWeights:
                 self.varying[name] = self.counts[name].unbind(0)
             else:
                 self.fixed[name] = run.coefficients[name]
+
+    def read_state_again(self, coefficients: Mapping[str, Tensor]) -> None:
+        """Put the state as it is now where it was read before."""
+        for name, (found, picks) in self._distinct_state(coefficients).items():
+            torch.index_select(found, 0, picks, out=self.state[name][1])
+
+    def _distinct_state(
+        self, coefficients: Mapping[str, Tensor]
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """For each piece of state its distinct values, and which of them each evaluation has."""
+        bases, rules = self._expansion.state, self._expansion.constraints
+        rows = {basis: self.samplings[basis].rows for basis in bases.values()}
+        found = values_at(bases, coefficients, rows, rules)
+        return {name: (found[name], self.samplings[bases[name]].picks) for name in bases}
 
     def count(self, name: str) -> Tensor:
         """A counter after the last evaluation."""
