@@ -37,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given in (["--help"], ["-h"]):
-        print(usage(shutil.get_terminal_size().columns))
+        tell(usage(shutil.get_terminal_size().columns))
     elif given in (["--version"], ["-V"]):
-        print(f"continua {version()}")
+        tell(f"continua {version()}")
     elif (said := without_recipe(given)) is not None:
         print(f"continua: {said}", file=sys.stderr)
         sys.exit(2)
@@ -47,6 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from continua.cli import main as run
 
         run(given)
+
+
+def tell(text: str) -> None:
+    """Print a text, unless whoever read our output went away."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        sys.stdout = None  # or the interpreter would flush it again
 
 
 def usage(columns: int) -> str:

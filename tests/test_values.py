@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import dataclasses
+import inspect
 import json
 import pickle
 from dataclasses import KW_ONLY
@@ -19,6 +20,14 @@ from continua._values import Value, from_config, known, value
 
 # Members of every class of a kind; a class without a member here fails the first test.
 KINDS = {ct.Basis: ALL}
+
+
+@pytest.mark.parametrize("name", known(Value))
+def test_every_argument_is_documented(name):
+    documented = inspect.getdoc(known(Value)[name])
+    for argument in inspect.signature(known(Value)[name]).parameters:
+        assert f"\n    {argument}: " in documented
+
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 every_value = pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """`python -m continua`: the command."""
 
-from continua.cli import main
+from continua_command import main
 
 main()

@@ -63,6 +63,7 @@ def value(cls: type[V]) -> type[V]:
     dataclass(frozen=True, repr=False)(cls)
     # Those of `Value` name a remedy.
     del cls.__setattr__, cls.__delattr__
+    cls.__doc__ = _with_arguments(cls)
     if inspect.isabstract(cls):
         return cls
     name = cls.__name__
@@ -71,6 +72,17 @@ def value(cls: type[V]) -> type[V]:
         raise ArgumentError(f"{there.__module__} has a {name} already: choose another name")
     _KNOWN[name] = cls  # a module may be loaded again
     return cls
+
+
+def _with_arguments(cls: type) -> str:
+    """The docstring of a class, with the arguments that a base documents if it has none."""
+    own, *bases = (inspect.cleandoc(vars(c).get("__doc__") or "") for c in cls.__mro__)
+    described = next((text for text in bases if "\nArgs:\n" in text), "")
+    if "\nArgs:\n" in own or not described:
+        return own
+    arguments = "Args:\n" + described.partition("\nArgs:\n")[2].partition("\n\n")[0]
+    head, example, rest = own.partition("\n\nExample:\n")
+    return f"{head}\n\n{arguments}{example}{rest}"
 
 
 def known(kind: type[V]) -> dict[str, type[V]]:

@@ -37,7 +37,7 @@ def test_json(folder, capsys):
     [
         ([], "give the shape of one input"),
         (["--shape", "7"], "fails on inputs of shape"),
-        (["--shape", "3", "--batch", "0"], "batch is at least 1, not 0"),
+        (["--shape", "3", "--batch-size", "0"], "the batch size is at least 1, not 0"),
     ],
 )
 def test_mistakes(folder, capsys, command, arguments, match):

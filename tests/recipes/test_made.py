@@ -153,7 +153,7 @@ def test_a_file_is_no_folder(command, capsys, tmp_path):
 def test_a_model_made_from_a_run_is_swept(trained, capsys, tmp_path):
     small = tmp_path / "small"
     assert run(capsys, "compress", trained, small)[0] == 0
-    options = ("--samples", "50", "--batch", "8", "--schemes", "Euler", "--bases", "Legendre")
+    options = ("--samples", "50", "--batch-size", "8", "--schemes", "Euler", "--bases", "Legendre")
     code, out, _ = run(capsys, "sweep", small, *options, "--json")
     assert code == 0
     first = json.loads(out)["trials"][0]
@@ -248,7 +248,7 @@ def test_a_run_as_onnx(trained, capsys, tmp_path):
     assert "needs no --shape" in err
 
 
-@pytest.mark.parametrize("option", ["--samples", "--batch"])
+@pytest.mark.parametrize("option", ["--samples", "--batch-size"])
 def test_a_sweep_of_a_negative_number_of_samples(option, trained, capsys):
     code, _, err = run(capsys, "sweep", trained, option, "-2", "--force")
     assert code == 2
@@ -256,7 +256,7 @@ def test_a_sweep_of_a_negative_number_of_samples(option, trained, capsys):
 
 
 def test_gradcheck_takes_a_run_folder(trained, capsys):
-    code, out, _ = run(capsys, "gradcheck", trained, "--batch", "2")
+    code, out, _ = run(capsys, "gradcheck", trained, "--batch-size", "2")
     assert code == 0
     assert "block block1" in out
     code, _, err = run(capsys, "gradcheck", trained, "--shape", "-1", "8")

@@ -135,7 +135,11 @@ class Basis(Value, ABC):
 
 @value
 class Sized(Basis):
-    """A basis whose size is its first argument."""
+    """A basis whose size is its first argument.
+
+    Args:
+        size: the number of functions, K.
+    """
 
     size: int
     counted: ClassVar[str] = "functions"

@@ -98,7 +98,7 @@ def projection(source: Basis, target: Basis) -> Tensor:
 def interpolation(source: Basis, target: Basis) -> Tensor:
     r"""Agreement at the target's nodes: `[K_target, K_source]` in float64.
 
-    Cheaper than `projection` and local, but blind between the nodes.
+    Cheaper than `projection` and local, but it ignores the source between the nodes.
 
     Example:
         >>> from continua import PiecewiseConstant, PiecewiseLinear, interpolation

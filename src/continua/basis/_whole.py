@@ -255,6 +255,7 @@ class GaussianRBF(_Radial):
     .. math:: \phi_k(s) = \exp(-r_k^2 / 2), \qquad r_k = (s - c_k) / w
 
     Args:
+        size: the number of functions, K.
         width: w; by default the distance of two centres.
 
     Example:
@@ -280,6 +281,7 @@ class MultiquadricRBF(_Radial):
     .. math:: \phi_k(s) = \sqrt{1 + r_k^2}, \qquad r_k = (s - c_k) / w
 
     Args:
+        size: the number of functions, K.
         width: w; by default the distance of two centres.
 
     Example:

@@ -28,7 +28,7 @@ from continua.gradient import (
 from continua.solve import Dynamics, Evaluate, Rerun, Solver, Source, Stage, in_parts
 
 from ._again import BlockRerun, Unchanged
-from ._plan import Plan
+from ._plan import Plan, nearby
 from ._source import BlockSource
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class BlockDynamics(Dynamics):
             self.plan = block.plan
         self.breakpoints, self.jumps = self._stretch.breaks, self._stretch.jumps
         if isinstance(call.x, Signal):
-            self.breakpoints += call.x.breakpoints
+            self.breakpoints = tuple(sorted({*self.breakpoints, *call.x.breakpoints}))
             self.jumps += call.x.jumps
             if call.solver.schedule(block.span, ()) != call.solver.schedule(block.span, self.jumps):
                 self.plan = None  # a reversible method has further stages where the signal jumps
@@ -281,17 +281,19 @@ class BlockDynamics(Dynamics):
         rounded = exact.to(real(problem.z[0].dtype))
         if isinstance(self.call.x, Signal):
             for i, stage in enumerate(stages):
-                rounded[i] = self._sided(exact[i], rounded[i], stage)
+                self._put_on_side(rounded[i], stage)
         return rounded.to(problem.z[0].device).unbind(0)
 
-    def _sided(self, exact: Tensor, rounded: Tensor, stage: Stage) -> Tensor:
-        """A rounded depth on its own side of a jump of the signal."""
-        if float(exact) in self.breakpoints:
-            if stage.side == "left" and rounded >= exact:
-                return torch.nextafter(rounded, rounded - 1)
-            if stage.side == "right" and rounded < exact:
-                return torch.nextafter(rounded, rounded + 1)
-        return rounded
+    def _put_on_side(self, s: Tensor, stage: Stage) -> None:
+        """Move a rounded depth to its own side of a jump of the signal, in place."""
+        jump = nearby(self.breakpoints, float(stage.depth), self._width)
+        if jump is None:
+            return
+        s.fill_(jump)
+        if stage.side == "left" and float(s) >= jump:
+            s.copy_(torch.nextafter(s, s - 1))
+        elif stage.side == "right" and float(s) < jump:
+            s.copy_(torch.nextafter(s, s + 1))
 
     @contextlib.contextmanager
     def again(self) -> Iterator[Rerun]:

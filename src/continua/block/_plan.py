@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
+import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -34,8 +36,9 @@ class Stretch:
 
     def point(self, s: float | Fraction, side: Side) -> Point:
         """A depth of the span as a point of the bases."""
-        if s in self._known:
-            return Point(self._known[float(s)], side)
+        known = nearby(self.breaks, float(s), float(self._width))
+        if known is not None:
+            return Point(self._known[known], side)
         if isinstance(s, Fraction):
             return self.exactly(s, side)
         return Point((s - self._low) / (self._high - self._low), side)
@@ -43,6 +46,19 @@ class Stretch:
     def exactly(self, s: Fraction, side: Side) -> Point:
         """The same for a depth that is a fraction."""
         return Point(float((s - self._start) / self._width), side)
+
+
+def nearby(breaks: Sequence[float], s: float, width: float) -> float | None:
+    """The breakpoint that a depth is, but for rounding: the grid of a part of a span may miss it.
+
+    Args:
+        breaks: in increasing order.
+        s: the depth.
+        width: of the span.
+    """
+    i = bisect.bisect_left(breaks, s)
+    found = min(breaks[max(i - 1, 0) : i + 1], key=lambda b: abs(b - s), default=math.inf)
+    return found if abs(found - s) <= 1e-12 * width else None
 
 
 class Plan:

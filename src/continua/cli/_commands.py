@@ -126,7 +126,7 @@ class Sweep(OwnRecipe, recipes.SweepOptions):
 class Report:
     """Write the report.html of a sweep, a demo or a study again, and open it."""
 
-    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """A run with a sweep, or the folder of a sweep, a demo or a study."""
 
     open: bool = False

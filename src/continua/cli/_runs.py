@@ -199,7 +199,7 @@ def sweep(options: SweepOptions, json: bool) -> int:
     )
     for name, sentence in found.sentences.items():
         say(f"{name}: {sentence}")
-    where = options.out or options.run / "sweep"
+    where = options.out or options.model / "sweep"
     say(f"Table, figures and report.html are in {where}: continua report {where} --open")
     return DONE
 

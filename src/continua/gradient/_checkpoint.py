@@ -112,8 +112,8 @@ class CheckpointJob(Job):
 class Checkpoint(Gradient):
     """Keep the states between steps and take each step again: exact, with less memory.
 
-    The gradient is that of `Backprop`. Steps that were taken are taken again as they were,
-    never searched anew; dropout on a fixed grid sees the same noise.
+    The gradient is that of `Backprop`. Accepted steps are repeated with the same step sizes;
+    dropout on a fixed grid sees the same noise.
 
     Args:
         states: `"all"` keeps the state at every step: memory grows with steps times state.

@@ -34,7 +34,7 @@ Positive = Literal["softplus", "exp", "absolute"]
 
 
 class AdaptiveDepth(WithBlock):
-    r"""A block in which every sample goes as deep as a network says.
+    r"""An ODE block that integrates each sample to its own depth, which a network predicts.
 
     .. math:: y = z(S(x)), \qquad \frac{dz}{ds} = f(s, z, x;\, \theta(s)), \qquad z(s_0) = x
 
@@ -46,8 +46,8 @@ class AdaptiveDepth(WithBlock):
     S. Depth is measured in the block's own units: S = 1 is the whole of a span of length one,
     and a sample may go beyond it, where a basis continues.
 
-    A step cannot stop at a jump of the weights that every sample meets elsewhere: with buckets
-    prefer many fixed steps, or smooth bases.
+    Each sample meets the jumps of the weights at another step, so steps cannot stop at them: with
+    buckets, prefer many fixed steps, or smooth bases.
 
     Args:
         block: field, weights, solver and gradient. Its own parameters are trained.

@@ -24,7 +24,7 @@ Noise = Literal["rademacher", "gaussian"]
 
 
 class ContinuousFlow(WithBlock):
-    r"""A density, by carrying samples of a prior along a field.
+    r"""A density, defined by an ODE that leads from data to a prior.
 
     Depth leads from the data x = z(0) to the prior z(1):
 

@@ -70,7 +70,7 @@ class RefineOptions(TrustOptions):
 class SweepOptions(TrustOptions):
     """What to sweep over."""
 
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A run folder, or the folder of a model that was made from one."""
 
     bases: tuple[str, ...] = Grid.bases
@@ -97,14 +97,14 @@ class SweepOptions(TrustOptions):
     samples: int | None = None
     """Measure on this many samples; all by default."""
 
-    batch: int = 128
+    batch_size: int = 128
     """The batch size for timing."""
 
     data: Path | None = None
     """The folder with the data, if it has moved since the training."""
 
     out: Path | None = None
-    """The folder to write to; RUN/sweep by default."""
+    """The folder to write to; MODEL/sweep by default."""
 
     force: bool = False
     """Overwrite an existing sweep."""
@@ -166,7 +166,7 @@ def run_refine(options: RefineOptions) -> Comparison:
 
 def run_sweep_command(options: SweepOptions, watch: Watch = silent) -> Sweep:
     """Sweep over the sizes of a run's model."""
-    model, origin = model_of_run(options.run, options.trust)
+    model, origin = model_of_run(options.model, options.trust)
     run = moved(origin, options.data)
     grid = Grid(
         options.bases,
@@ -183,7 +183,7 @@ def run_sweep_command(options: SweepOptions, watch: Watch = silent) -> Sweep:
             model=model,
             part=options.part,
             limit=options.samples,
-            batch=options.batch,
+            batch=options.batch_size,
             folder=options.out,
             force=options.force,
             watch=watch,

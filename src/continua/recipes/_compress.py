@@ -47,7 +47,7 @@ class CompressOptions(TrustOptions):
     """The new solver, such as 'RK4(steps=4)'; the old one by default."""
 
     steps: int | None = None
-    """The new number of steps."""
+    """The new number of steps; the old one by default."""
 
     method: Method = "project"
     """project and interpolate need no data; fit matches the outputs on training inputs."""

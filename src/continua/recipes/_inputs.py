@@ -20,13 +20,13 @@ from ._model import TrustOptions, open_model
 class InputOptions(TrustOptions):
     """Which model, on which inputs."""
 
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """A run folder, or the folder of a saved model."""
 
     shape: tuple[int, ...] = ()
     """The shape of one input, such as 3 32 32; by default that of the data."""
 
-    batch: int = 4
+    batch_size: int = 4
     """How many inputs."""
 
     seed: int = 0
@@ -35,9 +35,9 @@ class InputOptions(TrustOptions):
 
 def model_and_input(options: InputOptions) -> tuple[nn.Module, Tensor]:
     """The model in evaluation mode, and inputs: of its own test data, or random ones."""
-    run, shape, batch, seed = options.run, options.shape, options.batch, options.seed
+    run, shape, batch, seed = options.model, options.shape, options.batch_size, options.seed
     if batch < 1:
-        raise ct.ArgumentError(f"batch is at least 1, not {batch}")
+        raise ct.ArgumentError(f"the batch size is at least 1, not {batch}")
     if shape and min(shape) < 1:
         raise ct.ArgumentError(
             f"a shape is made of whole numbers of at least 1, not {' '.join(map(str, shape))!r}"

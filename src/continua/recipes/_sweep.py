@@ -159,8 +159,8 @@ def _speeds(sweep: Sweep, timed: Sequence[Trial]) -> str:
     if sweep.spread <= STEADY:
         return plot.describe_latency(sweep.source, timed)
     return (
-        f"The times of one model spread by {100 * sweep.spread:.0f} % (interquartile range over "
-        "median), too far to compare speeds; sweep again on a quiet machine."
+        f"The times of one model vary by {100 * sweep.spread:.0f} % (interquartile range over "
+        "median): too much to compare speeds. Sweep again on a quiet machine."
     )
 
 

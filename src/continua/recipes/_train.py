@@ -26,13 +26,15 @@ class RunOptions:
     """How to run a recipe or a study."""
 
     scale: Scale = "laptop"
-    """smoke: seconds; laptop: for two cores; night: up to 8 hours; full: as in the paper."""
+    """smoke: seconds; laptop: for two cores; night: up to 8 hours; full: as in the paper.
+    Recipes of your own have the scale laptop alone."""
 
     seed: int = 0
     """Seed of the initial weights, the data order and the augmentation."""
 
     run_dir: Path | None = None
-    """The folder to write to or to resume; runs/NAME-SCALE-SEED by default."""
+    """The folder to write to or to resume; runs/NAME-SCALE-SEED by default, and a checksum of
+    the settings if --set changes some."""
 
     data: Path | None = None
     """The folder with the data; by default it is downloaded to a cache."""

@@ -31,6 +31,9 @@ class ReversibleSolver(Solver):
 
     Where the field jumps between two steps, the slope is corrected by the jump, and the inverse
     takes the correction back.
+
+    Args:
+        steps: the number of steps.
     """
 
     steps: int

@@ -22,7 +22,11 @@ from ._tableau import Tableau
 
 @value
 class RungeKutta(Solver):
-    """An explicit method on equal steps of the span; a concrete method is its tableau."""
+    """An explicit method on equal steps of the span; a concrete method is its tableau.
+
+    Args:
+        steps: the number of steps.
+    """
 
     steps: int | None
 

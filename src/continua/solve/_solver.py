@@ -60,8 +60,8 @@ class Solution:
         z: the states there, `[T, ...]` or `[B, T, ...]`.
         final: the state at the end of the span, whether it was asked for or not.
         cost: the integral of the running cost over the whole span, per sample.
-        stats: what it cost.
-        status: how it ended.
+        stats: the numbers of evaluations and steps, and the step sizes.
+        status: success, or why the solve stopped.
         failure: where and why, if it failed.
         event_at: the depth of the event, or of each sample's; NaN without one.
         dense: the state as a function of depth; call the solution itself.
