@@ -215,3 +215,10 @@ def test_an_empty_batch(pair, norm, gradient):
     out = block(torch.empty(0, 3))
     assert out.shape == (0, 3)
     assert block.solve(torch.empty(0, 3)).status is ct.Status.SUCCESS
+
+
+def test_a_hypernetwork_leaves_the_net_alone():
+    net = nn.Linear(1, 6)
+    before = net.bias.clone()
+    ct.Hypernetwork(nn.Linear(2, 2), net)
+    assert torch.equal(net.bias, before)

@@ -100,3 +100,18 @@ def test_bad_depths():
         block.at(math.nan)
     with bad("finite depth"):
         block.solve(x, span=(0, 0))
+
+
+class Closure(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.act = lambda z: torch.tanh(self.layer(z))
+
+    def forward(self, z):
+        return self.act(z)
+
+
+def test_a_function_that_holds_the_module_itself():
+    with pytest.raises(ct.ModuleError, match=r"Closure\.act is a function that uses a Closure"):
+        ct.ODEBlock(Closure())

@@ -136,3 +136,39 @@ def test_a_fixed_grid_that_overflows_says_so():
     assert block.solve(x, raise_on_failure=False).status is ct.Status.NON_FINITE
     with pytest.raises(ct.SolveError, match="not finite"):
         block.solve(x)
+
+
+@pytest.mark.parametrize("buckets", [7, 10, 13])
+def test_steps_over_a_part_of_the_span_read_their_own_buckets(buckets):
+    block = ct.ODEBlock(nn.Linear(1, 1), ct.PiecewiseConstant(buckets), ct.Euler(buckets)).double()
+    with torch.no_grad():
+        block.field.weight.zero_()
+        block.field.bias.copy_(torch.arange(buckets)[:, None])
+    z = torch.zeros(1, 1, dtype=torch.float64)
+    for n in range(1, buckets):
+        whole = block.solve(z, save_at=[n / buckets]).z[0]
+        part = block.solve(z, span=(0, n / buckets), solver=ct.Euler(n)).final
+        rest = block.solve(part, span=(n / buckets, 1), solver=ct.Euler(buckets - n)).final
+        torch.testing.assert_close(part, whole)
+        torch.testing.assert_close(rest, block(z))
+
+
+class Given(ct.Field):
+    def forward(self, s, z, x):
+        return 0 * z + x(s)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_steps_over_a_part_of_the_span_read_their_own_piece_of_a_held_signal(dtype):
+    signal = ct.Signal([n / 10 for n in range(11)], torch.arange(11.0).to(dtype), "previous")
+    block, z = ct.ODEBlock(Given(), solver=ct.Euler(steps=10)), torch.zeros(1, 1, dtype=dtype)
+    for n in range(1, 10):
+        there = block.solve(z, span=(0, n / 10), solver=ct.Euler(n), control=signal).final
+        back = block.solve(there, span=(n / 10, 0), solver=ct.Euler(n), control=signal).final
+        torch.testing.assert_close(there, z + n * (n - 1) / 20)
+        torch.testing.assert_close(back, z)
+
+
+def test_a_held_signal_has_its_last_value_from_its_end_on():
+    signal = ct.Signal([0.0, 1.0], torch.tensor([[1.0], [2.0]]), "previous")
+    assert [signal(torch.tensor(s)).item() for s in (0.0, 0.9, 1.0, 2.0)] == [1, 1, 2, 2]

@@ -105,14 +105,17 @@ def test_cumulative_batch_norm_counts_once_per_forward():
 
 
 @pytest.mark.parametrize("grad", [True, False])
-def test_a_norm_that_trains_in_a_block_in_evaluation_leaves_no_trace(grad):
-    block = ct.ODEBlock(conv_unit(), ct.PiecewiseConstant(2), ct.Euler(steps=2)).eval()
+def test_a_norm_that_trains_in_a_block_in_evaluation_updates_its_statistics(grad):
+    field = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 3), nn.BatchNorm1d(3))
+    block = ct.ODEBlock(field, ct.PiecewiseConstant(2), ct.Euler(steps=2)).eval()
     block.field[0].train()
-    before = {name: value.clone() for name, value in block.state_dict().items()}
+    x, norm = 3 * torch.randn(16, 3) + 1, nn.BatchNorm1d(3)
     with torch.set_grad_enabled(grad):
-        for _ in range(2):
-            block(torch.randn(2, 4, 5, 5))
-    assert all(torch.equal(value, before[name]) for name, value in block.state_dict().items())
+        block(x), norm(x)
+    torch.testing.assert_close(block.field[0].running_mean[0], norm.running_mean)
+    assert block.field[0].num_batches_tracked == 1
+    assert block.field[2].num_batches_tracked == 0
+    assert not block.field[2].running_mean.any()
 
 
 def test_a_norm_in_evaluation_in_a_block_that_trains_does_not_count():

@@ -308,3 +308,35 @@ def test_gradients_are_those_of_the_steps(kind, gradient):
         torch.testing.assert_close(parts[name].grad, wanted, rtol=1e-3, atol=1e-4)
     if kind is Tied:
         assert block.field.a.weight is block.field.b.weight
+
+
+class Helper:
+    """An object that refers to a layer and to another object."""
+
+    def __init__(self, layer):
+        self.layer, self.calls, self.other = layer, 0, None
+
+
+class Noting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.notes = {"layer": self.layer, "calls": 0}
+        self.first, self.second = Helper(self.layer), Helper(self.layer)
+        self.first.other, self.second.other = self.second, self.first
+
+    def forward(self, z):
+        self.notes["calls"] += 1
+        self.second.other.calls += 1
+        return self.notes["layer"](z) + self.first.layer(z)
+
+
+def test_what_a_forward_notes_beside_a_layer_is_there_afterwards():
+    block = ct.ODEBlock(Noting(), ct.PiecewiseConstant(2), ct.Euler(steps=2))
+    for n in (1, 2):
+        block(torch.randn(4, 3)).sum().backward()
+        assert (block.field.notes["calls"], block.field.first.calls) == (2 * n, 2 * n)
+    assert block.field.notes["layer"] is block.field.layer
+    block.field.notes["calls"] = 10
+    block(torch.randn(4, 3))
+    assert block.field.notes["calls"] == 12

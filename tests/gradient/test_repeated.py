@@ -225,3 +225,30 @@ def test_nothing_is_kept_without_gradients():
     with torch.no_grad():
         plain = block.solve(x).stats.evaluations
     assert plain < block.solve(x).stats.evaluations
+
+
+@pytest.mark.parametrize("gradient", [ct.Checkpoint(), ct.Adjoint(), ct.Reversible()], ids=repr)
+def test_weights_that_were_lent_for_a_call_get_the_gradients(gradient):
+    field = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Tanh())
+    solver = ct.ReversibleHeun(steps=4) if gradient == ct.Reversible() else ct.RK4(steps=4)
+    block = ct.ODEBlock(field, ct.PiecewiseConstant(2), solver).double()
+    x, found = torch.randn(4, 3, dtype=torch.float64), []
+    for block.gradient in (ct.Backprop(), gradient):
+        lent = {n: (1.5 * p.detach()).requires_grad_() for n, p in block.named_parameters()}
+        torch.func.functional_call(block, lent, (x,)).square().sum().backward()
+        found.append([p.grad for p in lent.values()])
+    assert all(p.grad is None for p in block.parameters())
+    tolerance = 1e-2 if gradient == ct.Adjoint() else 1e-9
+    torch.testing.assert_close(found[1], found[0], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("gradient", [ct.Checkpoint(), ct.Adjoint()], ids=repr)
+def test_an_elastic_model_may_be_called_in_several_sizes_before_the_backward_pass(gradient):
+    block = ct.ODEBlock(nn.Linear(3, 3), ct.PiecewiseConstant(4), ct.RK4(steps=4)).double()
+    x, found = torch.randn(4, 3, dtype=torch.float64), []
+    for block.gradient in (ct.Backprop(), gradient):
+        model = ct.Elastic(block, sizes=[4, 2, 1])
+        (model(x).sum() + model(x, size=2).square().sum() + model(2 * x, size=1).sum()).backward()
+        found.append([p.grad for p in model.parameters()])
+    tolerance = 1e-2 if gradient == ct.Adjoint() else 1e-9
+    torch.testing.assert_close(found[1], found[0], rtol=tolerance, atol=tolerance)

@@ -209,3 +209,14 @@ def test_another_mode_before_the_backward_pass_is_refused():
 def test_no_samples_go_nowhere():
     model = AdaptiveDepth(ct.ODEBlock(Scale(), solver=ct.RK4(steps=2)), First(), positive=None)
     assert model(inputs()[:0]).shape == (0, 2)
+
+
+@pytest.mark.parametrize("span", [(0.0, 1.0), (1.0, 0.0), (3.0, 2.0)])
+def test_depth_one_is_a_span_of_length_one_in_its_direction(span):
+    class One(nn.Module):
+        def forward(self, x):
+            return torch.ones(len(x))
+
+    block = ct.ODEBlock(nn.Linear(2, 2), ct.Legendre(3), ct.RK4(steps=8), span=span).double()
+    x = inputs()
+    torch.testing.assert_close(AdaptiveDepth(block, One(), positive=None)(x), block(x))

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import continua as ct
+from nets import scrambled
 
 
 class Scale(nn.Module):
@@ -101,3 +102,19 @@ def test_a_hypernetwork_that_does_not_fit():
         block(torch.ones(1, 2))
     with pytest.raises(ct.ArgumentError, match="whose field is a Hypernetwork"):
         ct.fit_hypernetwork(ct.ODEBlock(nn.Linear(2, 2), solver=ct.RK4(steps=2)), ct.Constant())
+
+
+class Zero(nn.Module):
+    def forward(self, z):
+        return torch.zeros_like(z)
+
+
+@pytest.mark.parametrize("span", [(0.0, 1.0), (0.1, 0.7), (1.0, 0.0)])
+@pytest.mark.parametrize("buckets", [5, 7])
+def test_jumps_by_zero_change_nothing(buckets, span):
+    block = ct.ODEBlock(
+        nn.Linear(2, 2), ct.PiecewiseConstant(buckets), ct.Euler(buckets), span=span
+    )
+    block = scrambled(block).double()
+    x = torch.randn(3, 2, dtype=torch.float64)
+    torch.testing.assert_close(ct.Jumps(block, [Zero() for _ in range(buckets - 1)])(x), block(x))

@@ -174,3 +174,13 @@ def test_the_plain_model_does_not_claim_a_factory_that_makes_blocks(tmp_path):
         ct.save(plain, tmp_path / "plain")
     assert not (tmp_path / "plain").exists()
     ct.save(model, tmp_path / "model")
+
+
+def test_frozen_norms_stay_frozen():
+    field = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4))
+    block = ct.ODEBlock(field, ct.PiecewiseConstant(2), ct.Euler(steps=2)).train()
+    block.field[0].eval()
+    x = 3 * torch.randn(8, 4) + 5
+    plain = ct.unroll(block)
+    assert plain.training
+    torch.testing.assert_close(plain(x), block(x))

@@ -74,7 +74,7 @@ class BlockDynamics(Dynamics):
         self._run = FieldRun(self.field, self.expansion, self._twins)
         self._weights: StageWeights | None = None
         self._checked = False
-        self._before: dict[str, Tensor] = {}
+        self._read: dict[str, Tensor] = {}  # what a backward pass reads again
         self._unchanged: Unchanged | None = None
 
     def _frequency(self) -> float:
@@ -151,7 +151,8 @@ class BlockDynamics(Dynamics):
     def __enter__(self) -> Self:
         self._run.__enter__()
         if self.call.problem.repeated:
-            self._before = {n: self._run.coefficients[n].clone() for n in self.expansion.state}
+            self._read = {**self._run.coefficients}
+            self._read |= {name: self._read[name].clone() for name in self.expansion.state}
             self._unchanged = self._seen()
         return self
 
@@ -299,16 +300,20 @@ class BlockDynamics(Dynamics):
     def again(self) -> Iterator[Rerun]:
         if self._unchanged is not None and not self._unchanged.same(self._seen()):
             raise SolveError(CHANGED)
-        names = (*self.expansion.weights, *self.expansion.state, *self.expansion.carried)
-        coefficients = {name: tensor(self.field, name) for name in names} | self._before
-        with FieldRun(self.field, self.expansion, self._twins, coefficients) as run:
+        with FieldRun(self.field, self.expansion, self._twins, self._coefficients()) as run:
             yield BlockRerun(self, run, cut((self.call.x, self.call.args, self.call.kwargs)))
 
+    def _coefficients(self) -> dict[str, Tensor]:
+        """Those of the forward pass; they may have been lent to the field for its time alone."""
+        names = (*self.expansion.weights, *self.expansion.state, *self.expansion.carried)
+        return self._read or {name: tensor(self.field, name) for name in names}
+
     def _seen(self) -> Unchanged:
-        weights = [tensor(self.field, name) for name in self.expansion.weights]
-        frozen = [p for p in self.field.parameters() if not p.requires_grad]
+        weights = [self._read[name] for name in self.expansion.weights]
+        lent = {id(tensor(self.field, name)) for name in self.expansion.weights}
+        others = [p for p in self.field.parameters() if id(p) not in lent]
         given = [t for t in tree_leaves(self.given()) if isinstance(t, Tensor)]
-        return Unchanged(self.field, [*weights, *frozen, *given])
+        return Unchanged(self.field, [*weights, *others, *given])
 
 
 def called(

@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 from continua._errors import ArgumentError, ModuleError
 from continua.basis import Basis, Constant, least_squares, projection, sample
 
-from ._function import as_module
+from ._function import as_module, refuse_functions
 from ._patterns import choose
 from ._tensors import copied, put, tensor, tensor_names
 
@@ -55,6 +55,11 @@ class Expansion:
         """The basis of every expanded tensor, by name."""
         return self.weights | self.state
 
+    def trains(self, field: nn.Module) -> bool:
+        """Whether a module with state is training, and so updates it."""
+        owners = {name.rpartition(".")[0] for name in (*self.state, *self.carried)}
+        return any(field.get_submodule(owner).training for owner in owners)
+
     def names(self, name: str) -> tuple[str, ...]:
         return (name, *self.aliases.get(name, ()))
 
@@ -71,6 +76,7 @@ def expand(
     """
     module = as_module(module)
     refuse_unsupported(module)
+    refuse_functions(module)
     module = copied(module)
     tensors, aliases = tensor_names(module)
     weights = [n for n, t in tensors.items() if isinstance(t, nn.Parameter) and t.requires_grad]

@@ -74,13 +74,30 @@ def _takes_depth(function: Callable[..., Any]) -> bool:
     return len(needed) > 1 and needed[0] in DEPTHS
 
 
+def refuse_functions(module: nn.Module) -> None:
+    """Functions that hold a part of a module: a copy of the module has the same functions."""
+    parts = {*module.modules(), *module.parameters()}
+    for owner in module.modules():
+        for name, function in vars(owner).items():
+            for one in _held(function) if inspect.isfunction(function) else ():
+                if isinstance(one, nn.Module | Tensor) and one in parts:
+                    raise ModuleError(
+                        f"{type(owner).__name__}.{name} is a function that uses a "
+                        f"{type(one).__name__} of the field itself, but a block works on a copy of "
+                        "the field: make it a method"
+                    )
+
+
+def _held(function: Callable[..., Any]) -> list[Any]:
+    """What a function closes over, and the globals that it uses."""
+    found = inspect.getclosurevars(function)
+    return [*found.nonlocals.values(), *found.globals.values()]
+
+
 def _refuse_modules(function: Callable[..., Any]) -> None:
     """Parameters inside a function would neither vary with depth nor be trained."""
     held = [getattr(function, "__self__", None)]
-    if inspect.isfunction(function):
-        found = inspect.getclosurevars(function)
-        held += [*found.nonlocals.values(), *found.globals.values()]
-    for one in held:
+    for one in held + (_held(function) if inspect.isfunction(function) else []):
         trains = isinstance(one, nn.Module) and next(one.parameters(), None) is not None
         if trains or isinstance(one, nn.Parameter):
             raise ModuleError(

@@ -24,7 +24,7 @@ class Hypernetwork(GivenWeights):
     Args:
         module: f; it is copied, and its own parameters are frozen. Where the last layer of the net
             has a bias, they are added to it, so that training starts near them.
-        net: g, from `[1]`, the depth, to as many numbers as f has.
+        net: g, from `[1]`, the depth, to as many numbers as f has; it is copied, too.
 
     Example:
         >>> import continua as ct
@@ -43,8 +43,8 @@ class Hypernetwork(GivenWeights):
         self.count = sum(p.numel() for p in named.values())
         self.base = copied(module).requires_grad_(False)  # frozen, so that a block leaves it alone
         self._aliases = tensor_names(module)[1]
-        self.net = net
-        last = [layer for layer in net.modules() if isinstance(layer, nn.Linear)][-1:]
+        self.net = copied(net)
+        last = [layer for layer in self.net.modules() if isinstance(layer, nn.Linear)][-1:]
         if last and last[0].bias is not None and last[0].bias.shape == (self.count,):
             with torch.no_grad():
                 start = torch.cat([p.reshape(-1) for p in named.values()])

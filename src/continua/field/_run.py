@@ -44,8 +44,7 @@ class FieldRun:
     ):
         self.field, self.expansion = field, expansion
         self._twins, self._given = twins, coefficients
-        has_state = bool(expansion.state or expansion.carried)
-        self.updates = field.training and coefficients is None and has_state
+        self.updates = False  # whether the solve updates the state
         self._accepted: list[StageWeights] = []
         self._rows: dict[str, Sequence[Tensor]] = {}
         self.twin: Twin | None = None
@@ -69,6 +68,7 @@ class FieldRun:
             expansion = self.expansion
             names = (*expansion.weights, *expansion.state, *expansion.carried)
             self.coefficients = {name: tensor(self.field, name) for name in names}
+        self.updates = self._given is None and self.expansion.trains(self.field)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -127,11 +127,12 @@ class FieldRun:
         plain = all(map(has_memory, self.coefficients.values()))
         if not plain or any(samplings[b].rows is not None for b in self.expansion.weights.values()):
             return self.at(samplings, points, inverses)
-        found = [*self.coefficients.values()]
+        found = self.coefficients
         # Views of the coefficients themselves would forbid `torch.utils.swap_tensors`.
-        self.coefficients = {name: t.detach() for name, t in self.coefficients.items()}
+        self.coefficients = memory = {name: t.detach() for name, t in found.items()}
         weights = self.at(samplings, points, inverses)
-        twin.kept = Kept(weights, found, [*self.coefficients.values()])
+        twin.kept = Kept(weights, [*found.values()], [*memory.values()])
+        self.coefficients = found
         return weights
 
     def calls(

@@ -83,10 +83,10 @@ class Signal:
         values = self.values
         depths = self.s.to(values.device)
         at = s.detach().to(values.device, torch.float64)
-        last = len(depths) - 2
-        i = (torch.searchsorted(depths, at, right=True) - 1).clamp(0, last)
+        i = (torch.searchsorted(depths, at, right=True) - 1).clamp(min=0)
         if self.kind == "previous":
             return values.index_select(0, i.reshape(1))[0]
+        i = i.clamp(max=len(depths) - 2)
         start, end = depths[i], depths[i + 1]
         real = values.dtype.to_real() if values.dtype.is_complex else values.dtype
         x = ((s.to(values.device, torch.float64) - start) / (end - start)).to(real).clamp(0, 1)

@@ -62,9 +62,14 @@ class Twin:
         self._twins: dict[nn.Module, nn.Module] = {
             part: object.__new__(type(part)) for part in field.modules()
         }
+        #: objects and dictionaries that refer to parts, and those of the twin in their place
+        self._known: dict[int, Any] = {}
+        self._copied: list[tuple[dict[str, Any], dict[str, Any]]] = []
         for part, twin in self._twins.items():
             # Copies, since another thread may add to what is iterated over.
             attributes, children = vars(part).copy(), part._modules.copy()
+            for kind in ("_parameters", "_buffers", "_modules"):
+                del attributes[kind]
             if wrapped(part):  # its hooks run around the solve
                 attributes = without_hooks(attributes)
             vars(twin).update({name: self._mapped(value) for name, value in attributes.items()})
@@ -94,9 +99,12 @@ class Twin:
             if (id(own), key) not in varying and not isinstance(value, nn.Module)
         ]
         self.fill()
-        #: the attributes and the parts of the field, and the twin's attributes, as they are now
-        self._field = _Seen([d for part in self._twins for d in (vars(part), part._modules)])
-        self._own = _Seen([vars(twin) for twin in self._twins.values()])
+        self._known.clear()
+        self._copied[:0] = [(vars(part), vars(twin)) for part, twin in self._twins.items()]
+        #: what the field and the twin hold, as it is now
+        sources = [source for source, _ in self._copied]
+        self._field = _Seen([*sources, *(part._modules for part in self._twins)])
+        self._own = _Seen([own for _, own in self._copied])
 
     def _mapped(self, value: Any) -> Any:
         """An attribute, with the twin of every part of the field that it refers to."""
@@ -109,20 +117,26 @@ class Twin:
             parts = [self._mapped(part) for part in (value.func, value.args, value.keywords)]
             same = all(map(is_, parts, (value.func, value.args, value.keywords)))
             return value if same else partial(parts[0], *parts[1], **parts[2])
+        if id(value) in self._known:
+            return self._known[id(value)]
         if isinstance(value, Mapping):
+            self._known[id(value)] = value  # it may contain itself
             found = {key: self._mapped(part) for key, part in value.items()}
             if not all(map(is_, found.values(), value.values())):
-                value = copy.copy(value)
+                source, value = value, copy.copy(value)
                 value.update(found)
+                self._known[id(source)] = value
+                self._copied += [(source, value)] if isinstance(source, dict) else []
         elif isinstance(value, list | tuple | set | frozenset | deque):
             parts = [self._mapped(part) for part in value]
             if not all(map(is_, parts, value)):
                 named = isinstance(value, tuple) and hasattr(value, "_fields")
                 value = type(value)(*parts) if named else type(value)(parts)
         elif any(isinstance(p, nn.Module) and p in self._twins for p in _attributes(value)):
-            owned = {key: self._mapped(part) for key, part in vars(value).items()}
-            value = copy.copy(value)
-            vars(value).update(owned)
+            source, value = value, copy.copy(value)
+            self._known[id(source)] = value  # before its parts, which may refer to it
+            vars(value).update({key: self._mapped(part) for key, part in vars(source).items()})
+            self._copied.append((vars(source), vars(value)))
         return value
 
     def current(self, field: nn.Module, expansion: Expansion) -> bool:
@@ -166,10 +180,10 @@ class Twin:
                 source.update({key: own[key] for key in own.keys() - source.keys()})
             usable = False
         if not self._own.same():
-            for part, (own, before) in zip(self._twins, self._own, strict=True):
-                vars(part).update({n: v for n, v in own.items() if before.get(n) is not v})
+            for (source, _), (own, before) in zip(self._copied, self._own, strict=True):
+                source.update({n: v for n, v in own.items() if before.get(n) is not v})
                 for name in before.keys() - own.keys():
-                    vars(part).pop(name, None)
+                    source.pop(name, None)
             usable = False
         return usable
 

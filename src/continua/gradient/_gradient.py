@@ -31,8 +31,9 @@ from continua.solve import (
 from ._checks import autocast_on, versions, with_finite_end
 
 CHANGED = (
-    "weights, arguments or training mode of the field changed between the forward pass and the "
-    "backward pass that evaluates it again; call backward first"
+    "weights, arguments or training mode of the field changed between the forward pass and this "
+    "backward pass, which evaluates the field again: call backward before they change, or use "
+    "Backprop()"
 )
 
 

@@ -127,7 +127,7 @@ class AdaptiveDepth(WithBlock):
     ) -> Solution:
         """The trajectory; depths to save are shares of each sample's own depth, from 0 to 1."""
         block = self.block
-        if block.expansion.state and block.field.training:
+        if block.expansion.state and block.expansion.trains(block.field):
             raise ModuleError(
                 "batch norm in training mode mixes samples that stand at different depths: put "
                 "block.field in evaluation mode, or use another norm"
@@ -198,7 +198,8 @@ class _PerSample:
         block = self.block
         if self._modes != [module.training for module in block.field.modules()]:
             raise SolveError(CHANGED)
-        at = block.span[0] + depth * s * (1 if block.span[1] > block.span[0] else -1)  # [B]
+        depth = depth if block.span[1] > block.span[0] else -depth
+        at = block.span[0] + depth * s  # [B]
         twin = block.twins.take(block.field, block.expansion)
         try:
             slope = self._slope(twin, at, z, x, dict(zip(self._names, stacks, strict=True)))

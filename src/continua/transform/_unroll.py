@@ -91,7 +91,7 @@ def _plain(block: ODEBlock) -> nn.Module:
     start = fx.Proxy(state, GraphAppendingTracer(graph))
     (end,) = solver.integrate(_Recorded(evaluations), (start,), block.span).final  # type: ignore[arg-type]
     graph.output(end.node)  # type: ignore[attr-defined]
-    return fx.GraphModule(attributes, graph, class_name="Unrolled").train(block.training)
+    return _graph_module(attributes, graph, "Unrolled", block.training)
 
 
 class _Recorded(Dynamics):
@@ -201,7 +201,7 @@ def _traced(module: nn.Module) -> nn.Module:
         out = graph.call_module("layer", (state,), further)
         added = graph.call_function(operator.sub, (out, state))
         graph.output(added)
-        return fx.GraphModule(module, graph, class_name=name).train(module.training)
+        return _graph_module(module, graph, name, module.training)
     given = inspect.signature(module.forward).parameters.values()
     if isinstance(module, Field) and sum(p.kind not in UNNAMED for p in given) == 3:
         module = _Called(module)
@@ -212,4 +212,10 @@ def _traced(module: nn.Module) -> nn.Module:
             f"{name} cannot be written out as a graph ({error}); "
             "a field that is unrolled may not branch on values"
         ) from error
-    return fx.GraphModule(module, graph, class_name=name).train(module.training)
+    return _graph_module(module, graph, name, module.training)
+
+
+def _graph_module(root: Any, graph: fx.Graph, name: str, training: bool) -> nn.Module:
+    made = fx.GraphModule(root, graph, class_name=name)
+    made.training = training  # and not `train()`: its parts have their own modes
+    return made
