@@ -9,6 +9,7 @@ import pickle
 from dataclasses import KW_ONLY
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -185,3 +186,14 @@ def test_old_names_warn_and_work():
         _ = ct.nonsense
     assert "fit" not in ct.__all__
     assert all(hasattr(ct, name) for name in ct.__all__)
+
+
+def test_numbers_of_numpy_become_those_of_python():
+    basis = ct.GaussianRBF(np.int64(4), width=np.float32(0.5))
+    assert basis == ct.GaussianRBF(4, width=0.5)
+    assert json.loads(json.dumps(basis.config())) == basis.config()
+    assert ct.Euler(np.int32(3)).with_steps(np.int64(4)) == ct.Euler(4)
+    assert ct.Dopri5(rtol=np.float64(1e-3)) == ct.Dopri5(rtol=1e-3)
+    for wrong in (np.float64(2.0), np.bool_(True)):
+        with pytest.raises(ArgumentError, match="a whole number"):
+            ct.PiecewiseConstant(wrong)

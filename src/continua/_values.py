@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 
 from ._errors import ArgumentError, FrozenError
@@ -23,6 +24,10 @@ class Value:
     remedy: ClassVar[str] = "make another one"
     #: how many arguments `repr` writes without their names
     positional: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        for f in fields(self):  # type: ignore[arg-type]
+            object.__setattr__(self, f.name, _plain(getattr(self, f.name)))
 
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments; a keyword-only one only if it is not the default."""
@@ -120,10 +125,18 @@ def from_config(kind: type[V], config: Mapping[str, Any]) -> V:
         raise ArgumentError(f"{name} cannot be made from {arguments}: {error}") from None
 
 
+def _plain(argument: Any) -> Any:
+    """A number of NumPy, say, as one of Python; anything else as it is."""
+    if isinstance(argument, bool) or not isinstance(argument, Real):
+        return argument
+    return int(argument) if isinstance(argument, Integral) else float(argument)
+
+
 def whole_number(name: str, number: Any, least: int = 1, most: int | None = None) -> int:
     """The number, if it is a whole one between the two bounds."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+    whole = isinstance(number, Integral) and not isinstance(number, bool)
+    if not whole or int(number) < least:
         raise ArgumentError(f"{name} is a whole number of at least {least}, not {number!r}")
-    if most is not None and number > most:
+    if most is not None and int(number) > most:
         raise ArgumentError(f"{name} is at most {most:,}, not {number:,}")
-    return number
+    return int(number)

@@ -3,6 +3,7 @@
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -115,3 +116,22 @@ class Closure(nn.Module):
 def test_a_function_that_holds_the_module_itself():
     with pytest.raises(ct.ModuleError, match=r"Closure\.act is a function that uses a Closure"):
         ct.ODEBlock(Closure())
+
+
+def test_depths_and_sides():
+    block = ct.ODEBlock(nn.Linear(2, 2), ct.PiecewiseConstant(2), ct.Euler(steps=2))
+    for depth in (torch.tensor(0.25), np.float32(0.25)):
+        assert torch.equal(block.at(depth).weight, block.at(0.25).weight)
+    for depth in ("0.5", None, torch.ones(2), math.inf):
+        with pytest.raises(ct.ArgumentError, match="a depth is a finite number"):
+            block.at(depth)
+    with pytest.raises(ct.ArgumentError, match="side is 'left' or 'right', not 'lft'"):
+        block.at(0.5, side="lft")
+
+
+def test_a_frozen_field_has_no_gradients_by_weights():
+    block = ct.ODEBlock(nn.Linear(2, 2).requires_grad_(False), solver=ct.Euler(steps=2))
+    z = torch.ones(1, 2)
+    assert block.weight_vjp(0.5, z, z) == {}
+    found = ct.functional_gradient(block, z, torch.sum, [0.0, 1.0])
+    assert found.norm.tolist() == [0.0, 0.0]

@@ -145,6 +145,7 @@ class Sized(Basis):
     counted: ClassVar[str] = "functions"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count(f"the number of {self.counted}", self.size)
 
     @classmethod

@@ -118,6 +118,7 @@ class DiscontinuousLinear(Sized):
     """
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("the number of functions", self.size, least=2)
         if self.size % 2:
             raise ArgumentError(
@@ -175,8 +176,8 @@ class BSpline(Sized):
     degree: int = 3
 
     def __post_init__(self) -> None:
-        size, degree = self.size, check_count("the degree of a B-spline", self.degree, least=0)
         super().__post_init__()
+        size, degree = self.size, check_count("the degree of a B-spline", self.degree, least=0)
         if size <= degree:
             raise ArgumentError(
                 f"{size} B-splines of degree {degree} do not exist: "

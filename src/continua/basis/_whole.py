@@ -163,6 +163,7 @@ class Fourier(Basis):
     period: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("the order of a Fourier basis", self.order, least=0)
         given = check_positive("the period of a Fourier basis", self.period)
         object.__setattr__(self, "period", given)

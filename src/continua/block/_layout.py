@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -78,15 +78,21 @@ def summary(bases: Mapping[str, Basis]) -> str:
     return ", ".join(f"{basis!r} for {n}" for basis, n in counts.items()) or "none"
 
 
-def checked_depth(s: float) -> float:
-    """The depth, if it is a finite number."""
-    if not isinstance(s, int | float) or not math.isfinite(s):
+def checked_depth(s: Any) -> float:
+    """The depth, if it is a finite number; a tensor or an array of one number is one, too."""
+    try:
+        depth = float(s)
+    except (TypeError, ValueError):
+        depth = math.nan
+    if isinstance(s, str) or not math.isfinite(depth):
         raise ArgumentError(f"a depth is a finite number, not {s!r}")
-    return s
+    return depth
 
 
 def module_at(block: ODEBlock, s: float, side: Side) -> nn.Module:
     """The plain module at one depth, its tensors detached copies."""
+    if side not in get_args(Side):
+        raise ArgumentError(f"side is 'left' or 'right', not {side!r}")
     module, point = copied(block.field), block.stretch.point(s, side)
     bases = block.expansion.bases
     coefficients = {name: tensor(module, name).detach() for name in bases}
@@ -102,11 +108,14 @@ def module_at(block: ODEBlock, s: float, side: Side) -> nn.Module:
 
 def weight_vjp(block: ODEBlock, s: float, z: Tensor, a: Tensor, control: Any) -> dict[str, Tensor]:
     """The vector-Jacobian product of the field with its weights at one depth."""
+    s = checked_depth(s)
     side = sides(*block.span)[int(s == block.span[1])]
     with called(block, z, (), {}, control).again() as again, torch.enable_grad():
         reading = again.read([Stage(s, side)])
         (out,) = reading.evaluate[0]((z.detach(),))
     names = [n for n in block.expansion.weights if tensor(block.field, n).requires_grad]
+    if not names:
+        return {}
     leaves = reading.leaves[: len(names)]
     found = torch.autograd.grad(out, leaves, a, allow_unused=True)
     return {

@@ -59,6 +59,12 @@ class Signal:
             raise ArgumentError(f"kind is one of {', '.join(get_args(Kind))}, not {kind!r}")
         self.s, self.values, self.kind = depths, values, kind
 
+    def __repr__(self) -> str:
+        return (
+            f"Signal({len(self.s)} depths from {self.s[0]:g} to {self.s[-1]:g}, "
+            f"values {list(self.values.shape[1:])}, {self.kind!r})"
+        )
+
     @property
     def breakpoints(self) -> tuple[float, ...]:
         """The depths at which the signal jumps or bends."""

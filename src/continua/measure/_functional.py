@@ -13,7 +13,7 @@ from continua.block import ODEBlock
 from continua.field import copied
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FunctionalGradient:
     r"""The gradient of a loss with respect to the functions θ(s).
 
@@ -25,9 +25,15 @@ class FunctionalGradient:
     s: Tensor
     gradients: dict[str, Tensor]
 
+    def __repr__(self) -> str:
+        shapes = (f"{name} {list(g.shape[1:])}" for name, g in self.gradients.items())
+        return f"FunctionalGradient({len(self.s)} depths: {', '.join(shapes)})"
+
     @property
     def norm(self) -> Tensor:
         """The norm over all weights at each depth, `[S]`."""
+        if not self.gradients:
+            return torch.zeros_like(self.s)
         squares = [g.flatten(1).square().sum(1) for g in self.gradients.values()]
         return torch.stack(squares).sum(0).sqrt()
 

@@ -13,7 +13,7 @@ from torch.optim import Adam, Optimizer
 from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError, ShapeError, SolveError
-from continua._tables import text_table
+from continua._tables import html_table, text_table
 from continua.field import copied
 from continua.gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible
 from continua.transform import blocks_if_any
@@ -60,6 +60,14 @@ class MemoryReport:
     rows: tuple[MemoryUse, ...]  # one per gradient method; of a model without blocks there is one
 
     def __str__(self) -> str:
+        first, cells, notes = self._table()
+        return "\n".join([first, text_table(cells), *notes])
+
+    def _repr_html_(self) -> str:
+        first, cells, notes = self._table()
+        return html_table(cells, first, notes)
+
+    def _table(self) -> tuple[str, list[tuple[str, ...]], list[str]]:
         fixed = {
             "parameters": self.parameters,
             "buffers": self.buffers,
@@ -76,7 +84,7 @@ class MemoryReport:
         if all(row.process is None for row in self.rows):
             cells = [cell[:-1] for cell in cells]
         notes = [f"{row.name}: {row.refusal}" for row in self.rows if row.refusal is not None]
-        return "\n".join([first, text_table(cells), *notes])
+        return first, cells, notes
 
 
 def memory(

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError
 from continua.block import ODEBlock
 
+from ._with_block import WithBlock
 
-class Jumps(nn.Module):
+
+class Jumps(WithBlock):
     r"""A block whose state jumps at chosen depths.
 
     .. math:: z(s_i^+) = z(s_i^-) + g_i(z(s_i^-))

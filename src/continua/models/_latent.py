@@ -15,10 +15,12 @@ from continua.field import BasisChoice
 from continua.gradient import Gradient, checked_span
 from continua.solve import Solver, Span
 
+from ._with_block import WithBlock
+
 CELLS: dict[str, type[nn.GRUCell] | type[nn.RNNCell]] = {"gru": nn.GRUCell, "tanh": nn.RNNCell}
 
 
-class LatentODE(nn.Module):
+class LatentODE(WithBlock):
     r"""A variational autoencoder of time series, whose latent state follows an ODE.
 
     .. math:: z(s_0) \sim q(z \mid x), \qquad \frac{dz}{ds} = f(z;\, \theta(s)), \qquad

@@ -199,7 +199,7 @@ def run_export(options: ExportOptions) -> Path | Exported:
         if options.out.exists() and not options.force:
             raise ct.FileError(f"{options.out} exists; --force overwrites it")
         model, x = model_and_input(
-            InputOptions(options.model, options.shape, batch=2, trust=options.trust)
+            InputOptions(options.model, options.shape, batch_size=2, trust=options.trust)
         )
         free = {0: "batch"} if x.is_floating_point() else {0: "batch", 1: "length"}
         return ct.export(model, options.out, x, dynamic=free)

@@ -7,7 +7,7 @@ from dataclasses import field, fields
 from typing import Any, Literal
 
 from continua._errors import ArgumentError
-from continua._values import value, whole_number
+from continua._values import Value, value, whole_number
 
 from ._adaptive import Adaptive
 from ._dynamics import Dynamics, Span, State
@@ -59,6 +59,7 @@ class Pair(RungeKutta):
     norm: Literal["batch", "sample"] = field(default="batch", kw_only=True)
 
     def __post_init__(self) -> None:
+        Value.__post_init__(self)
         for name in ("rtol", "atol", "max_step"):
             number = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, int | float) or not number > 0:

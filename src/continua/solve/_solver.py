@@ -148,6 +148,7 @@ class Solver(Value, ABC):
         return self.steps is None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         whole_number("steps", self.steps)
 
     def with_steps(self, steps: int) -> Self:
