@@ -31,7 +31,7 @@ from continua.solve import RK4, Solution, Solver, Span, Stage, Stats
 from ._dynamics import Ends, called
 from ._kept import repeated
 from ._layout import by_rows, checked_depth, described, html, module_at, shared, weight_vjp
-from ._plan import Plan, Stretch, warn_unread
+from ._plan import Plan, Stretch, planned, warn_unread
 
 
 class ODEBlock(nn.Module):
@@ -325,10 +325,9 @@ class ODEBlock(nn.Module):
             weights={name: bases[name] for name in self.expansion.weights},
             state={name: bases[name] for name in self.expansion.state},
         )
-        self.stretch = Stretch(self.span, bases.values())
-        stages = used.schedule(self.span, self.stretch.jumps)
-        plan = None if stages is None else Plan(stages, self.stretch, self.expansion)
-        self._solver, self._plan = used, plan
+        state = self.expansion.state.values()
+        self.stretch, self._plan = planned(used, self.span, bases.values(), state)
+        self._solver = used
         return self
 
     def record(self, stats: Stats) -> None:

@@ -47,10 +47,12 @@ class Sampling:
             picks = phi.argmax(1)
             index = tuple(picks.tolist())
             return cls(None, index, picks, len(set(index)) == 1)
-        seen: dict[tuple[float, ...], int] = {}
-        index = tuple(seen.setdefault(tuple(row), len(seen)) for row in phi.tolist())
-        rows = torch.tensor(list(seen), dtype=torch.float64, device="cpu")
-        return cls(rows, index, torch.tensor(index, device="cpu"), len(seen) == 1)
+        seen: dict[bytes, int] = {}
+        phi = phi + 0.0  # no -0.0, which has other bytes
+        index = tuple(seen.setdefault(row.tobytes(), len(seen)) for row in phi.numpy())
+        picks = torch.tensor(index, device="cpu")
+        rows = torch.empty(len(seen), basis.size, dtype=torch.float64, device="cpu")
+        return cls(rows.index_copy_(0, picks, phi), index, picks, len(seen) == 1)
 
     def placed(self, dtype: torch.dtype, device: torch.device) -> Sampling:
         """The same in this precision and on this device."""
