@@ -112,7 +112,7 @@ def _is_run(layers: Sequence[nn.Module | None], after: int, place: Sequence[int]
     if len(place) != 3 or any(type(number) is not int for number in place):
         return False
     start, stop, period = place
-    if not (after <= start < stop <= len(layers) and 0 < period and (stop - start) % period == 0):
+    if not (after <= start < stop <= len(layers) and period > 0 and (stop - start) % period == 0):
         return False
     pairs = zip(layers[start:stop], layers[start + period : stop], strict=False)
     return all(type(one) is type(other) for one, other in pairs)
