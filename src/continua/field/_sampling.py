@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,10 +17,10 @@ from ._expansion import Constraint
 
 @dataclass(frozen=True)
 class Sampling:
-    """A basis at E evaluations, each distinct row once.
+    """A basis at E evaluations, rows that are the same once.
 
     Attributes:
-        rows: the distinct rows, `[R, K]`; None where every row picks a single coefficient, as
+        rows: those rows, `[R, K]`; None where every row picks a single coefficient, as
             with buckets: then an index does the work of a product.
         index: for each evaluation its row, or the coefficient it picks.
         picks: the same as a tensor, `[E]`.
@@ -47,12 +48,11 @@ class Sampling:
             picks = phi.argmax(1)
             index = tuple(picks.tolist())
             return cls(None, index, picks, len(set(index)) == 1)
-        seen: dict[bytes, int] = {}
-        phi = phi + 0.0  # no -0.0, which has other bytes
-        index = tuple(seen.setdefault(row.tobytes(), len(seen)) for row in phi.numpy())
-        picks = torch.tensor(index, device="cpu")
-        rows = torch.empty(len(seen), basis.size, dtype=torch.float64, device="cpu")
-        return cls(rows.index_copy_(0, picks, phi), index, picks, len(seen) == 1)
+        # What is the same follows one another: middles of a step, and where one ends.
+        new = [True, *(phi[1:] != phi[:-1]).any(1).tolist()]
+        index = tuple(n - 1 for n in itertools.accumulate(new))
+        rows = phi[[i for i, first in enumerate(new) if first]]
+        return cls(rows, index, torch.tensor(index, device="cpu"), len(rows) == 1)
 
     def placed(self, dtype: torch.dtype, device: torch.device) -> Sampling:
         """The same in this precision and on this device."""

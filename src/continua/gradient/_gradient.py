@@ -142,16 +142,8 @@ def checked_gradient(gradient: Gradient) -> Gradient:
 
 def gradient_here(gradient: Gradient) -> Gradient:
     """The gradient to use here: `torch.func` and `torch.compile` differentiate the steps."""
-    if gradient.job is None or not torch.is_grad_enabled():
-        return gradient
-    if not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()):
-        return gradient
-    if not gradient.discrete:
-        raise ArgumentError(
-            f"{gradient!r} solves a second equation backward, which torch.func and torch.compile "
-            "cannot do; use Backprop() or Checkpoint(), or torch.no_grad()"
-        )
-    return Backprop()
+    transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    return Backprop() if transformed and torch.is_grad_enabled() else gradient
 
 
 def committed(dynamics: Dynamics, trajectory: Trajectory, span: Span) -> Trajectory:
