@@ -148,7 +148,7 @@ def test_a_grid_in_a_block_that_takes_minutes_to_make(tmp_path):
     for block in config["blocks"].values():
         block["solver"] = {"type": "Euler", "steps": 4096}
     (folder / "config.json").write_text(json.dumps(config))
-    assert "12,288 steps in all blocks, and a file at most 8,192" in refused(folder)
+    assert "12,288 steps in all blocks, and a file has at most 8,192" in refused(folder)
     for block in net.modules():
         if isinstance(block, ct.ODEBlock):
             block.solver = ct.Euler(steps=4096)

@@ -188,7 +188,7 @@ def check_grids(grids: Iterable[tuple[Iterable[Basis], Solver]]) -> None:
         ("steps times functions", sum(steps * size for steps, size in sizes), MOST_VALUES),
     ):
         if total > most:
-            raise ArgumentError(f"it has {total:,} {name}, and a file at most {most:,}")
+            raise ArgumentError(f"there are {total:,} {name}, and a file has at most {most:,}")
 
 
 def _values(value: Any) -> Iterator[Value]:
