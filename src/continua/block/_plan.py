@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
@@ -100,23 +100,27 @@ class Plan:
         )
 
 
+#: those of blocks that are alive: blocks of a model are often alike
+_plans: WeakValueDictionary[Hashable, Plan] = WeakValueDictionary()
+
+
 def planned(
     solver: Solver, span: Span, bases: Iterable[Basis], state: Iterable[Basis]
 ) -> tuple[Stretch, Plan | None]:
     """The span under these bases, and the fixed grid on it; None for an adaptive solver."""
-    plain = _get_current_dispatch_mode() is None  # its tensors are real ones
-    make = _planned if plain else _planned.__wrapped__
-    with torch.inference_mode(False):
-        return make(solver, span, tuple(dict.fromkeys(bases)), tuple(dict.fromkeys(state)))
-
-
-@functools.lru_cache(maxsize=8)  # blocks of a model are often alike
-def _planned(
-    solver: Solver, span: Span, bases: tuple[Basis, ...], state: tuple[Basis, ...]
-) -> tuple[Stretch, Plan | None]:
-    stretch = Stretch(span, bases)
-    stages = solver.schedule(span, stretch.jumps)
-    return stretch, None if stages is None else Plan(stages, stretch, bases, state)
+    every, of_state = tuple(dict.fromkeys(bases)), tuple(dict.fromkeys(state))
+    stretch, key = Stretch(span, every), (solver, span, every, of_state)
+    real = _get_current_dispatch_mode() is None  # and no mode makes other tensors
+    plan = _plans.get(key) if real else None
+    if plan is None:
+        stages = solver.schedule(span, stretch.jumps)
+        if stages is None:
+            return stretch, None
+        with torch.inference_mode(False):
+            plan = Plan(stages, stretch, every, of_state)
+        if real:
+            _plans[key] = plan
+    return stretch, plan
 
 
 def warn_unread(block: ODEBlock, where: str = "") -> None:
