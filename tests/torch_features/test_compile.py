@@ -1,6 +1,7 @@
 """`torch.compile`: one graph, forward and backward."""
 
 import copy
+import warnings
 from functools import partial
 
 import pytest
@@ -112,3 +113,19 @@ def test_an_adjoint(kind):
     compare(
         made(kind, dtype=FLOAT), made((ct.Backprop(), kind[1]), dtype=FLOAT), backend="aot_eager"
     )
+
+
+def test_an_adjoint_with_adaptive_steps_is_not_compiled():
+    """There may be many steps, and an adjoint is chosen so as not to keep them."""
+    block, x = made((ct.Adjoint(), ct.Dopri5(1e-5, 1e-5)), dtype=FLOAT), inputs(dtype=FLOAT)
+    with pytest.raises(Exception, match=r"use block\.compile\(\)"):
+        torch.compile(block, fullgraph=True, backend="eager")(x)
+    torch.compiler.reset()
+    other = copy.deepcopy(block)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what torch does not follow
+        torch.compile(other, backend="eager")(x).sum().backward()
+    block(x).sum().backward()
+    assert other.stats.backward is not None
+    for mine, theirs in zip(other.parameters(), block.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)

@@ -171,7 +171,7 @@ class ODEBlock(nn.Module):
             self.record(trajectory.stats)
             return problem.state(trajectory.final)
 
-        return compiled_first(self.programs, self.gradient, run)
+        return compiled_first(self.programs, self.gradient, self.solver, run)
 
     @gathering
     def solve(
@@ -221,7 +221,7 @@ class ODEBlock(nn.Module):
             problem, rest = dynamics.call.problem, (save_at, raise_on_failure, dense)
             return solve(dynamics, problem, ends, used, gradient, *rest, programs=programs)
 
-        out = compiled_first(self.programs, self.gradient, run)
+        out = compiled_first(self.programs, self.gradient, used, run)
         self.record(out.stats)
         return out
 

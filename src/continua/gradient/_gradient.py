@@ -140,10 +140,21 @@ def checked_gradient(gradient: Gradient) -> Gradient:
     return gradient
 
 
-def gradient_here(gradient: Gradient) -> Gradient:
+def gradient_here(gradient: Gradient, solver: Solver | None) -> Gradient:
     """The gradient to use here: `torch.func` and `torch.compile` differentiate the steps."""
-    transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    return Backprop() if transformed and torch.is_grad_enabled() else gradient
+    compiling = torch.compiler.is_compiling()
+    if (
+        not (compiling or torch._C._are_functorch_transforms_active())
+        or not torch.is_grad_enabled()
+    ):
+        return gradient
+    adaptive = solver is None or solver.adaptive
+    if compiling and adaptive and not gradient.discrete:  # there may be many steps to keep
+        raise ArgumentError(
+            f"torch.compile does not take {gradient!r} with adaptive steps: use block.compile(), "
+            "steps=, Backprop() or torch.no_grad()"
+        )
+    return Backprop()
 
 
 def committed(dynamics: Dynamics, trajectory: Trajectory, span: Span) -> Trajectory:

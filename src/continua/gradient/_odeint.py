@@ -99,7 +99,7 @@ def odeint(
             dynamics, problem, span, solver, used, save_at, raise_on_failure, dense, event, programs
         )
 
-    return compiled_first(programs_of(f, compile), method, run)
+    return compiled_first(programs_of(f, compile), method, solver, run)
 
 
 def solve(
