@@ -143,10 +143,8 @@ def checked_gradient(gradient: Gradient) -> Gradient:
 def gradient_here(gradient: Gradient, solver: Solver | None) -> Gradient:
     """The gradient to use here: `torch.func` and `torch.compile` differentiate the steps."""
     compiling = torch.compiler.is_compiling()
-    if (
-        not (compiling or torch._C._are_functorch_transforms_active())
-        or not torch.is_grad_enabled()
-    ):
+    transforms = compiling or torch._C._are_functorch_transforms_active()
+    if not transforms or not torch.is_grad_enabled():
         return gradient
     adaptive = solver is None or solver.adaptive
     if compiling and adaptive and not gradient.discrete:  # there may be many steps to keep
