@@ -108,8 +108,8 @@ def _json(content: bytes, rng: random.Random) -> bytes:
             inside[key] = json.loads(json.dumps(other[place]))
         case 3 if isinstance(inside[key], int | float):
             number = inside[key]
-            wrong = rng.choice((number + 1, number * 10**9, -number, number / 3, str(number)))
-            inside[key] = wrong
+            others = (number + 1, number * 10**9, -number, number / 3, str(number), 512, 4096)
+            inside[key] = rng.choice(others)
         case _:
             inside[key] = rng.choice(WRONG)
     return json.dumps(whole).encode()

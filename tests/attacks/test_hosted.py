@@ -110,6 +110,39 @@ def test_a_trusted_library_makes_models_and_nothing_else(name, saved, monkeypatc
         ct.load(folder, trust=["transformers"])
 
 
+RUNS = [
+    {"encoder.layer": [[0, 10**18, 1]]},
+    {"encoder.layer": [[-2, 2, 1]]},
+    {"encoder.layer": [[2, 0, 1]]},
+    {"encoder.layer": [[0, 2, 0]]},
+    {"encoder.layer": [[0, 3, 2]]},
+    {"encoder.layer": [[0, 2, -1]]},
+    {"encoder.layer": [[0, 2, True]]},
+    {"encoder.layer": [[0.0, 2.0, 1.0]]},
+    {"encoder.layer": [[0, 2]]},
+    {"encoder.layer": [[0, 2, 1], [1, 3, 1]]},
+    {"encoder.layer": [["0", "2", "1"]]},
+    {"encoder.layer": 3},
+    {"encoder": [[0, 1, 1]]},
+    {"": [[0, 3, 1]]},
+    {"no_such_list": [[0, 2, 1]]},
+    [[0, 2, 1]],
+    {},
+]
+
+
+@pytest.mark.parametrize("runs", RUNS, ids=repr)
+def test_runs_that_cannot_be(runs, saved):
+    folder, kind, _, _ = saved
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    assert list(config["factory"]["arguments"]["runs"]) == ["encoder.layer"]
+    config["factory"]["arguments"]["runs"] = runs
+    path.write_text(json.dumps(config))
+    with pytest.raises(ct.FileError, match=r"no run of like layers|fails|describes the blocks"):
+        ct.load(folder, factory=kind)
+
+
 @pytest.mark.parametrize("name", ["vocab_size", "num_hidden_layers", "intermediate_size"])
 def test_sizes_beyond_the_weights_are_refused_before_memory_is_allocated(name, saved):
     folder, kind, _, _ = saved

@@ -1,6 +1,7 @@
 """A small file that asks for much."""
 
 import inspect
+import json
 import resource
 import sys
 
@@ -10,6 +11,7 @@ from torch import nn
 
 import continua as ct
 from attacks.crafted import craft
+from continua.files._factory import decode
 from continua.models import MODELS
 from nets import Net
 from train.subjects import Small
@@ -120,6 +122,44 @@ def test_numbers_of_functions_and_steps(value, tmp_path):
             basis=ct.PiecewiseConstant(600),
             solver=ct.Euler(steps=1),
         )
+
+
+SLOW = {
+    "a fine grid": {
+        "basis": {"$basis": {"type": "Fourier", "order": 255, "period": 1.0}},
+        "solver": {"$solver": {"type": "Dopri8", "rtol": 1e-3, "atol": 1e-3, "steps": 4096}},
+    },
+    "three solvers": {
+        "basis": {"$basis": {"type": "Fourier", "order": 2, "period": 1.0}},
+        "solver": [{"$solver": {"type": "Euler", "steps": n}} for n in (4094, 4095, 4096)],
+    },
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_a_grid_that_takes_minutes_to_make(name, tmp_path):
+    refused(craft(tmp_path, {"name": "continua.models:continuous_net", "arguments": SLOW[name]}))
+
+
+def test_a_grid_in_a_block_that_takes_minutes_to_make(tmp_path):
+    net = ct.build(MODELS["continuous_net"], **{n: decode(v) for n, v in VALUES.items()})
+    folder = ct.save(net, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    for block in config["blocks"].values():
+        block["solver"] = {"type": "Euler", "steps": 4096}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert "12,288 steps in all blocks, and a file has at most 8,192" in refused(folder)
+    for block in net.modules():
+        if isinstance(block, ct.ODEBlock):
+            block.solver = ct.Euler(steps=4096)
+    with pytest.raises(ct.ContinuaError, match="steps in all blocks"):
+        ct.save(net, tmp_path)
+
+
+@pytest.mark.parametrize("argument", ["steps", "order"])
+def test_numbers_that_become_functions(argument, tmp_path):
+    told = {"name": "continua.models:video_predictor", "arguments": {argument: 4000}}
+    assert "at most 512" in refused(craft(tmp_path, told))
 
 
 def test_few_functions_in_the_weights_and_many_in_the_arguments(tmp_path):

@@ -38,6 +38,27 @@ def test_mixed_precision_goes_the_usual_way():
         assert block(X.bfloat16()).dtype is torch.float32
 
 
+def test_blocks_that_are_alive_share_their_grid():
+    one, two = (ct.ODEBlock(nn.Linear(2, 2), ct.Fourier(1), ct.Heun(steps=11)) for _ in range(2))
+    assert one.plan is two.plan
+    grid = weakref.ref(one.plan)
+    del one, two
+    gc.collect()
+    assert grid() is None
+
+
+def test_a_block_trains_after_an_evaluation_in_inference_mode():
+    field = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 3))
+    for basis in (ct.Fourier(1), ct.PiecewiseConstant(5)):
+        with torch.inference_mode():  # one is made there, of a grid that others share
+            ct.ODEBlock(copy.deepcopy(field), basis, ct.Heun(steps=7))
+        block = ct.ODEBlock(copy.deepcopy(field), basis, ct.Heun(steps=7))
+        with torch.inference_mode():
+            block.eval()(torch.randn(4, 3))
+        block.train()(torch.randn(4, 3)).sum().backward()
+        assert all(p.grad is not None for p in block.parameters())
+
+
 def step(block):
     for parameter in block.parameters():
         parameter.grad = torch.ones_like(parameter)

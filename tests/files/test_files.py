@@ -2,6 +2,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -140,6 +142,27 @@ def test_a_folder_is_synced_after_the_last_rename(saved, monkeypatch):
     ct.save(model, folder)
     assert calls[-1] == "folder"
     assert calls.index("file") < calls.index("rename") < calls.index("folder")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+def test_two_that_save_at_once_write_one_after_the_other(saved, monkeypatch):
+    """As replicas of a model in shards do: the weights of one and the config of the other."""
+    folder, model = saved
+    calls, replace = [], os.replace
+
+    def renamed(*arguments):
+        calls.append(threading.get_ident())
+        time.sleep(0.05)
+        replace(*arguments)
+
+    monkeypatch.setattr(os, "replace", renamed)
+    both = [threading.Thread(target=ct.save, args=(m, folder)) for m in (model, ct.refine(model))]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert calls[0] == calls[1] != calls[2] == calls[3]
+    assert load(folder)
 
 
 def test_loads_in_a_fresh_process(saved):

@@ -1,6 +1,7 @@
 """`torch.compile`: one graph, forward and backward."""
 
 import copy
+import warnings
 from functools import partial
 
 import pytest
@@ -23,9 +24,9 @@ def fresh():
     torch.compiler.reset()  # each case counts as a recompilation of the same code
 
 
-def compare(block, dtype=FLOAT, **options):
+def compare(other, block=None, dtype=FLOAT, **options):
     """The compiled block against the block: result, gradients, statistics."""
-    other, x = copy.deepcopy(block), inputs(dtype=dtype)
+    block, x = block or copy.deepcopy(other), inputs(dtype=dtype)
     y, expected = torch.compile(other, fullgraph=True, **options)(x), block(x)
     close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
     close(y, expected)
@@ -81,7 +82,7 @@ def test_inductor_with_every_solver_and_family(solver):
     torch.manual_seed(0)
     model = EveryFamily(SOLVERS[solver](steps=2 if solver in SHORT else 1))
     # The large coefficients of Dopri8 leave few digits of a gradient in single precision.
-    compare(model.double().to(DEVICE), torch.float64, options={"compile_threads": 1})
+    compare(model.double().to(DEVICE), dtype=torch.float64, options={"compile_threads": 1})
 
 
 @pytest.mark.slow
@@ -106,12 +107,25 @@ def test_every_exact_gradient(kind):
     compare(made(kind, dtype=FLOAT, norm=True), backend="aot_eager")
 
 
-@pytest.mark.parametrize("kind", ADJOINT[:1], ids=repr)
-def test_an_adjoint_is_no_single_graph(kind):
-    block, x = made(kind, dtype=FLOAT), inputs(dtype=FLOAT)
-    with pytest.raises(Exception, match="use Backprop"):
+@pytest.mark.parametrize("kind", ADJOINT, ids=repr)
+def test_an_adjoint(kind):
+    """The steps are differentiated."""
+    compare(
+        made(kind, dtype=FLOAT), made((ct.Backprop(), kind[1]), dtype=FLOAT), backend="aot_eager"
+    )
+
+
+def test_an_adjoint_with_adaptive_steps_is_not_compiled():
+    """There may be many steps, and an adjoint is chosen so as not to keep them."""
+    block, x = made((ct.Adjoint(), ct.Dopri5(1e-5, 1e-5)), dtype=FLOAT), inputs(dtype=FLOAT)
+    with pytest.raises(Exception, match=r"use block\.compile\(\)"):
         torch.compile(block, fullgraph=True, backend="eager")(x)
     torch.compiler.reset()
-    with torch.no_grad():
-        found = torch.compile(block, fullgraph=True, backend="eager")(x)
-    torch.testing.assert_close(found, block(x))
+    other = copy.deepcopy(block)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what torch does not follow
+        torch.compile(other, backend="eager")(x).sum().backward()
+    block(x).sum().backward()
+    assert other.stats.backward is not None
+    for mine, theirs in zip(other.parameters(), block.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)

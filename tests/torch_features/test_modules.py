@@ -107,6 +107,16 @@ def test_quantisation():
     torch.testing.assert_close(block(x), expected)
 
 
+def test_packed_weights_in_a_block_are_refused():
+    """As torchao puts them in the place of a layer's weights."""
+    Packed = type("Packed", (torch.Tensor,), {"__module__": "torchao.quantization"})
+    block = made(KINDS[0]).eval()
+    layer = block.field[0]
+    layer.weight = nn.Parameter(layer.weight.detach().as_subclass(Packed))
+    with pytest.raises(ct.ModuleError, match=r"quantise continua\.unroll\(model\)"):
+        block(inputs())
+
+
 def test_torchscript():
     block, x = made(KINDS[0]).eval(), inputs()
     with pytest.raises(ct.ModuleError, match="unroll"):

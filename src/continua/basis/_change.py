@@ -15,6 +15,7 @@ from continua._errors import ArgumentError, ShapeError
 
 from ._basis import Basis, Point, padding, sample
 from ._piecewise import PiecewiseConstant
+from ._whole import Constant
 
 
 @functools.cache
@@ -56,6 +57,8 @@ def gram(a: Basis, b: Basis) -> Tensor:
 def _projection(source: Basis, target: Basis) -> Tensor:
     if source == target:
         return padding(target.size, target.size)
+    if isinstance(source, Constant):
+        source = PiecewiseConstant(1)  # the same function
     if isinstance(source, PiecewiseConstant) and isinstance(target, PiecewiseConstant):
         # The share of each source cell in each target cell, rounded once: in units of
         # 1 / (source.size * target.size) the ends of all cells are whole numbers.

@@ -30,7 +30,7 @@ from continua.solve import RK4, Solution, Solver, Span, Stage, Stats
 
 from ._dynamics import Ends, called
 from ._layout import by_rows, checked_depth, described, html, module_at, shared, weight_vjp
-from ._plan import Plan, Stretch, warn_unread
+from ._plan import Plan, Stretch, planned, warn_unread
 
 
 class ODEBlock(nn.Module):
@@ -166,7 +166,7 @@ class ODEBlock(nn.Module):
             self.record(trajectory.stats)
             return problem.state(trajectory.final)
 
-        return compiled_first(self.programs, self.gradient, run)
+        return compiled_first(self.programs, self.gradient, self.solver, run)
 
     @gathering
     def solve(
@@ -216,7 +216,7 @@ class ODEBlock(nn.Module):
             problem, rest = dynamics.call.problem, (save_at, raise_on_failure, dense)
             return solve(dynamics, problem, ends, used, gradient, *rest, programs=programs)
 
-        out = compiled_first(self.programs, self.gradient, run)
+        out = compiled_first(self.programs, self.gradient, used, run)
         self.record(out.stats)
         return out
 
@@ -320,10 +320,9 @@ class ODEBlock(nn.Module):
             weights={name: bases[name] for name in self.expansion.weights},
             state={name: bases[name] for name in self.expansion.state},
         )
-        self.stretch = Stretch(self.span, bases.values())
-        stages = used.schedule(self.span, self.stretch.jumps)
-        plan = None if stages is None else Plan(stages, self.stretch, self.expansion)
-        self._solver, self._plan = used, plan
+        state = self.expansion.state.values()
+        self.stretch, self._plan = planned(used, self.span, bases.values(), state)
+        self._solver = used
         return self
 
     def record(self, stats: Stats) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import bisect
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from continua.basis import Basis, PiecewiseConstant, Point, Side, least_squares, sample
-from continua.field import Expansion, Sampling
-from continua.solve import PART, Span, Stage
+from continua.field import Sampling
+from continua.solve import PART, Solver, Span, Stage
 
 if TYPE_CHECKING:
     from ._block import ODEBlock
@@ -64,18 +66,21 @@ def nearby(breaks: Sequence[float], s: float, width: float) -> float | None:
 class Plan:
     """A fixed grid: its stages, depths, and the bases there."""
 
-    def __init__(self, stages: tuple[Stage, ...], stretch: Stretch, expansion: Expansion):
+    def __init__(
+        self,
+        stages: tuple[Stage, ...],
+        stretch: Stretch,
+        bases: Iterable[Basis],
+        state: Iterable[Basis],
+    ):
         self.stages = stages
         self.points = tuple(stretch.exactly(Fraction(stage.depth), stage.side) for stage in stages)
         self.depths = torch.tensor(
             [float(stage.depth) for stage in stages], dtype=torch.float64, device="cpu"
         )
-        self.samplings = {
-            basis: Sampling.of(basis, self.points) for basis in expansion.bases.values()
-        }
+        self.samplings = {basis: Sampling.of(basis, self.points) for basis in bases}
         self.inverses = {
-            basis: least_squares(sample(basis, self.points), rcond=1e-7)
-            for basis in dict.fromkeys(expansion.state.values())
+            basis: least_squares(sample(basis, self.points), rcond=1e-7) for basis in state
         }
         self._placed: dict[tuple[torch.dtype, torch.device], Plan] = {}
 
@@ -85,8 +90,9 @@ class Plan:
         if made is None:
             made = object.__new__(Plan)
             made.stages, made.points, made.depths = self.stages, self.points, self.depths
-            made.samplings = {b: s.placed(dtype, device) for b, s in self.samplings.items()}
-            made.inverses = {b: i.to(device) for b, i in self.inverses.items()}
+            with torch.inference_mode(False):  # training uses it later
+                made.samplings = {b: s.placed(dtype, device) for b, s in self.samplings.items()}
+                made.inverses = {b: i.to(device) for b, i in self.inverses.items()}
             if not torch.compiler.is_compiling():
                 self._placed[dtype, device] = made
         return made
@@ -108,15 +114,38 @@ class Plan:
         )
 
 
+#: those of blocks that are alive: blocks of a model are often alike
+_plans: WeakValueDictionary[Hashable, Plan] = WeakValueDictionary()
+
+
+def planned(
+    solver: Solver, span: Span, bases: Iterable[Basis], state: Iterable[Basis]
+) -> tuple[Stretch, Plan | None]:
+    """The span under these bases, and the fixed grid on it; None for an adaptive solver."""
+    every, of_state = tuple(dict.fromkeys(bases)), tuple(dict.fromkeys(state))
+    stretch, key = Stretch(span, every), (solver, span, every, of_state)
+    real = _get_current_dispatch_mode() is None  # and no mode makes other tensors
+    plan = _plans.get(key) if real else None
+    if plan is None:
+        stages = solver.schedule(span, stretch.jumps)
+        if stages is None:
+            return stretch, None
+        with torch.inference_mode(False):
+            plan = Plan(stages, stretch, every, of_state)
+        if real:
+            _plans[key] = plan
+    return stretch, plan
+
+
 def warn_unread(block: ODEBlock, where: str = "") -> None:
     """Warn of buckets that no evaluation of the field reads: their weights never train."""
     for basis in dict.fromkeys(block.expansion.bases.values()):
         if block.plan is None or not isinstance(basis, PiecewiseConstant):
             continue
-        read = sample(basis, block.plan.points).any(0)
-        if not bool(read.all()):
+        read = len(set(block.plan.samplings[basis].index))
+        if read < basis.size:
             warnings.warn(
-                f"{block.solver!r} reads {int(read.sum())} of the {basis.size} buckets of {basis!r}"
+                f"{block.solver!r} reads {read} of the {basis.size} buckets of {basis!r}"
                 f"{where}, and never the others; give a smaller basis= as well, or more steps",
                 stacklevel=4,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,10 +17,10 @@ from ._expansion import Constraint
 
 @dataclass(frozen=True)
 class Sampling:
-    """A basis at E evaluations, each distinct row once.
+    """A basis at E evaluations, rows that are the same once.
 
     Attributes:
-        rows: the distinct rows, `[R, K]`; None where every row picks a single coefficient, as
+        rows: those rows, `[R, K]`; None where every row picks a single coefficient, as
             with buckets: then an index does the work of a product.
         index: for each evaluation its row, or the coefficient it picks.
         picks: the same as a tensor, `[E]`.
@@ -42,10 +43,11 @@ class Sampling:
             picks = phi.argmax(1)
             index = tuple(picks.tolist())
             return cls(None, index, picks, len(set(index)) == 1)
-        seen: dict[tuple[float, ...], int] = {}
-        index = tuple(seen.setdefault(tuple(row), len(seen)) for row in phi.tolist())
-        rows = torch.tensor(list(seen), dtype=torch.float64, device="cpu")
-        return cls(rows, index, torch.tensor(index, device="cpu"), len(seen) == 1)
+        # What is the same follows one another: middles of a step, and where one ends.
+        new = [True, *(phi[1:] != phi[:-1]).any(1).tolist()]
+        index = tuple(n - 1 for n in itertools.accumulate(new))
+        rows = phi[[i for i, first in enumerate(new) if first]]
+        return cls(rows, index, torch.tensor(index, device="cpu"), len(rows) == 1)
 
     def placed(self, dtype: torch.dtype, device: torch.device) -> Sampling:
         """The same in this precision and on this device."""

@@ -44,9 +44,16 @@ def held(registry: Registry, key: str) -> Tensor:
     value = registry.get(key)
     if value is None:
         raise ModuleError(_gone(key))
+    if type(value) not in (nn.Parameter, Tensor):
+        _check_kind(value)
+    return value
+
+
+def _check_kind(value: Tensor) -> None:
     if in_shards(value):
         raise ModuleError(SHARDED)
-    return value
+    if type(value).__module__.startswith("torchao"):
+        raise ModuleError("the weights of a field are quantised; quantise continua.unroll(model)")
 
 
 def _gone(name: str) -> str:

@@ -16,7 +16,7 @@ from continua.solve import Solver
 from continua.transform import blocks_if_any
 
 from ._disk import entry
-from ._factory import decoded_value
+from ._factory import check_grids, decoded_value
 
 
 def match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> None:
@@ -26,19 +26,23 @@ def match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> No
         raise FileError(
             f"{path} describes the blocks {listed(configs)}, but its factory makes {listed(found)}"
         )
-    for name, block in found.items():
-        where = f"{path}, block {name!r}"
-        told = entry(configs, name, dict, path)
+    read = {}
+    for name in found:
+        told, where = entry(configs, name, dict, path), f"{path}, block {name!r}"
         bases = {
             key: decoded_value(Basis, config)
             for key, config in entry(told, "bases", dict, where).items()
         }
+        read[name] = bases, decoded_value(Solver, entry(told, "solver", dict, where))
+    check_grids((bases.values(), solver) for bases, solver in read.values())
+    for name, block in found.items():
+        told, where = configs[name], f"{path}, block {name!r}"
+        bases, solver = read[name]
         span = tuple(entry(told, "span", list, where))
         if bases.keys() != block.expansion.bases.keys():
             raise FileError(f"{where}: tensors differ from what the factory makes")
         old = {key: tensor(block.field, key) for key in bases}
         # Not zeros: memory that is not written to is not taken.
         stacks = {k: (b, old[k].new_empty(b.size, *old[k].shape[1:])) for k, b in bases.items()}
-        solver = decoded_value(Solver, entry(told, "solver", dict, where))
         block.rebase(stacks, solver, span)
         block.gradient = decoded_value(Gradient, entry(told, "gradient", dict, where))

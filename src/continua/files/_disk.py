@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ _PAIR = re.compile(r"\[\]|\{\}")
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write all files under temporary names, then rename them."""
+    """Write all files under temporary names, then rename them; others wait for all of it."""
     temporary: list[tuple[str, Path]] = []
     try:
         for name, content in files.items():
@@ -34,12 +35,30 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(path, 0o644)
-        for path, place in temporary:
-            os.replace(path, place)
-        sync_folder(folder)
+        with _alone(folder):
+            for path, place in temporary:
+                os.replace(path, place)
+            sync_folder(folder)
     finally:
         for path, _ in temporary:
             Path(path).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder, where the system has such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def sync_folder(folder: Path) -> None:

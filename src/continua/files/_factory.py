@@ -13,7 +13,7 @@ import inspect
 import re
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from torch import nn
@@ -29,9 +29,10 @@ Factory = Callable[..., nn.Module]
 KINDS: dict[str, type[Value]] = {"$basis": Basis, "$solver": Solver, "$gradient": Gradient}
 V = TypeVar("V", bound=Value)
 
-#: bounds of numbers in a file: the functions of a basis, steps or any other, and trials. A block of
-#: this many functions and steps is made in seconds.
+#: bounds of numbers in a file: the functions of a basis, steps or any other, and trials
 MOST_FUNCTIONS, MOST_STEPS, MOST_TRIALS = 512, 4096, 10**6
+#: steps of all blocks, and steps times functions: so many are made in seconds
+MOST_ALL_STEPS, MOST_VALUES = 2**13, 2**19
 #: layers of torch.nn that a file may name
 LAYERS = (
     "Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
@@ -139,7 +140,11 @@ def describe(factory: Factory, arguments: dict[str, Any]) -> Recipe:
         signature.bind(**arguments)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"{name} cannot be called so: {error}") from None
-    return Recipe(factory, name, _defaults(signature) | encode(arguments, name))
+    encoded, values = encode(arguments, name), list(_values(arguments))
+    bases = [value for value in values if isinstance(value, Basis)]
+    # Blocks that are alike share a grid.
+    check_grids([(bases, value) for value in set(values) if isinstance(value, Solver)])
+    return Recipe(factory, name, _defaults(signature) | encoded)
 
 
 def _defaults(signature: inspect.Signature) -> dict[str, Any]:
@@ -173,6 +178,26 @@ def bounded(value: V) -> V:
         if isinstance(argument, Value):
             bounded(argument)
     return value
+
+
+def check_grids(grids: Iterable[tuple[Iterable[Basis], Solver]]) -> None:
+    """Refuse fixed grids that take long to make: the bases and the solver of each block."""
+    sizes = [(solver.steps or 0, sum(b.size for b in set(bases))) for bases, solver in grids]
+    for name, total, most in (
+        ("steps in all blocks", sum(steps for steps, _ in sizes), MOST_ALL_STEPS),
+        ("steps times functions", sum(steps * size for steps, size in sizes), MOST_VALUES),
+    ):
+        if total > most:
+            raise ArgumentError(f"there are {total:,} {name}, and a file has at most {most:,}")
+
+
+def _values(value: Any) -> Iterator[Value]:
+    """The bases, solvers and gradients in the arguments of a factory."""
+    if isinstance(value, Value):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _values(item)
 
 
 def encode(value: Any, where: str) -> Any:

@@ -93,18 +93,14 @@ def load_read(
         _check_numbers(call.keywords, max(MOST_STEPS, config["weights"]["bytes"]), path)
     if ours or recipe is None:  # first on the meta device, where nothing is allocated
         shell = _made(call, config, tensors, path, "meta")
-        expected = {prefix + name: value for name, value in shell.state_dict().items()}
-        _compare(expected, tensors, config, folder)
+        expected = {prefix + name: value for name, value in unique_tensors(shell).items()}
+        inner = {name: value for name, value in tensors.items() if name.startswith(prefix)}
+        _compare(expected, inner, config, folder)
     model = _made(call, config, tensors, path, "cpu")
     set_recipe(model, recipe)
     if prefix:
         model = elastic_from_config(model, entry(config, "elastic", dict, path), path)
-    expected = unique_tensors(model)
-    if tensors.keys() != expected.keys():
-        missing, unknown = expected.keys() - tensors.keys(), tensors.keys() - expected.keys()
-        what = f"lacks {listed(sorted(missing))}" if missing else f"has {listed(sorted(unknown))}"
-        raise FileError(f"{folder / WEIGHTS} {what}, unlike the model that its config describes")
-    _compare(expected, tensors, config, folder)
+    _compare(unique_tensors(model), tensors, config, folder)
     own = model.state_dict(keep_vars=True)
     for name, value in tensors.items():
         own[name].data = value.to(own[name].device)
@@ -171,11 +167,14 @@ def _compare(
     config: Mapping[str, Any],
     folder: Path,
 ) -> None:
-    """Refuse weights of another shape or dtype than the model's."""
+    """Refuse weights of another name, shape or dtype than the model's."""
+    if tensors.keys() != expected.keys():
+        missing, unknown = expected.keys() - tensors.keys(), tensors.keys() - expected.keys()
+        what = f"lacks {listed(sorted(missing))}" if missing else f"has {listed(sorted(unknown))}"
+        raise FileError(f"{folder / WEIGHTS} {what}, unlike the model that its config describes")
     cast = config["weights"].get("dtype")
     for name, found in sorted(tensors.items()):
-        if (own := expected.get(name)) is None:
-            continue
+        own = expected[name]
         dtype = own.dtype
         if own.is_floating_point() and cast is not None:
             told = cast.get(name) if isinstance(cast, dict) else cast

@@ -19,7 +19,7 @@ from continua.transform import Elastic, blocks_if_any, recipe_of, set_recipe
 from ._blocks import match_blocks
 from ._disk import as_json, sha256, write_files
 from ._elastic import elastic_config
-from ._factory import Factory, describe, encoded_value
+from ._factory import Factory, check_grids, describe, encoded_value
 from ._hosted import hosted_recipe
 
 FORMAT, WEIGHTS, CONFIG = 1, "model.safetensors", "config.json"
@@ -96,13 +96,15 @@ def save(
         )
     if factory is not None:
         _check_factory(plain, factory, dict(arguments or {}))
-    tensors = unique_tensors(model)
+    blocks = blocks_if_any(plain)
+    check_grids((block.expansion.bases.values(), block.solver) for block in blocks.values())
+    tensors = _to_write(unique_tensors(model))
     weights = save_tensors(tensors, metadata={"format": "pt"})
     about = {"bytes": len(weights), "sha256": sha256(weights), "dtype": _float_types(tensors)}
     config = {
         "format": FORMAT,
         "factory": {"name": recipe.name, "arguments": recipe.arguments},
-        "blocks": {name: _block_config(block) for name, block in blocks_if_any(plain).items()},
+        "blocks": {name: _block_config(block) for name, block in blocks.items()},
         "weights": about,
     }
     if isinstance(model, Elastic):
@@ -141,19 +143,23 @@ def _check_factory(model: nn.Module, factory: Factory, arguments: dict[str, Any]
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The state of the model, a tied tensor under its first name only."""
-    tensors: dict[str, Tensor] = {}
-    seen: set[int] = set()
-    memory: set[int] = set()
+    tensors: dict[int, tuple[str, Tensor]] = {}
     for name, value in model.state_dict(keep_vars=True).items():
         if not isinstance(value, Tensor):
             raise ArgumentError(f"the entry {name!r} of the model's state is not a tensor")
-        if id(value) not in seen:
-            own = value.detach().cpu().contiguous()
-            # Two tensors that only share memory are two for whoever loads them.
-            tensors[name] = own.clone() if own.data_ptr() in memory else own
-            memory.add(own.data_ptr())
-        seen.add(id(value))
-    return tensors
+        tensors.setdefault(id(value), (name, value))
+    return dict(tensors.values())
+
+
+def _to_write(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    memory: set[int] = set()
+    for name, value in tensors.items():
+        own = value.detach().cpu().contiguous()
+        # Two tensors that only share memory are two for whoever loads them.
+        found[name] = own.clone() if own.data_ptr() in memory else own
+        memory.add(own.data_ptr())
+    return found
 
 
 def _block_config(block: ODEBlock) -> dict[str, Any]:

@@ -295,7 +295,7 @@ class Adjoint(Gradient):
     result is contracted with the basis: the backward state is (z, a) or a alone, never the
     weights, whose gradients at the stages of one step are in memory together, and the cost does
     not grow with the basis. The gradient agrees with `Backprop` up to
-    the tolerances of both solves.
+    the tolerances of both solves. Inside `torch.func` and `torch.compile` it is that of `Backprop`.
 
     Args:
         state: `"interpolate"` reads z from the stored forward solution; `"backsolve"` solves for

@@ -53,10 +53,11 @@ BACKPROP = Checkpoint()
 def compiled_first(
     programs: Programs | None,
     gradient: Gradient,
+    solver: Solver | None,
     run: Callable[[Gradient, Programs | None], T],
 ) -> T:
     """Run a solve with compiled steps, or without, if there are none or they cannot be had."""
-    gradient = gradient_here(gradient)
+    gradient = gradient_here(gradient, solver)
     if programs is not None:
         used = BACKPROP if isinstance(gradient, Backprop) else gradient
         try:

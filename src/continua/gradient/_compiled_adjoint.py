@@ -181,26 +181,26 @@ class AdjointSource(Source):
                     (f,), _ = one(given, [*leaves, *at[len(leaves) :]])
                 z = () if backsolves else tuple(row[i] for row in rows[-n:])
                 evaluate.append(_adjoint(f, n, z, [*(t for _, t in trained), *leaves], found))
+            if self._tableau is None:
+                return evaluate, lambda h: []
             places = [*(i for i, _ in trained), *range(len(given), len(given) + count)]
-            return evaluate, lambda h: self._integral(h, found, places, len(trained))
+            return evaluate, lambda h: self._integral(h, found, places)
 
         return on
 
     def _integral(
-        self, h: Tensor, found: list[list[Tensor | None]], places: list[int], shared: int
-    ) -> list[Tensor]:
-        """What a step adds to the gradients of shared tensors and of rows, `[E, ...]`."""
-        if self._tableau is None:
-            return []
-        out, self.places = [], []
+        self, h: Tensor, found: list[list[Tensor | None]], places: list[int]
+    ) -> list[Tensor | None]:
+        """What a step adds to the gradients of shared tensors, then of rows, `[E, ...]`."""
+        assert self._tableau is not None
+        out: list[Tensor | None] = [None] * (len(self.shared) + self._field.weights)
         for k, place in enumerate(places):
             column = [(every[k], b) for every, b in zip(found, self._tableau.floats.b) if b]  # noqa: B905
-            if all(g is None for g, _ in column):
-                continue
-            like = next(g for g, _ in column if g is not None)
-            parts = [torch.zeros_like(like) if g is None else g * (-h * b) for g, b in column]
-            out.append(sum(parts[1:], parts[0]) if k < shared else torch.cat(parts))
-            self.places.append(place)
+            like = next((g for g, _ in column if g is not None), None)
+            if like is not None:
+                parts = [torch.zeros_like(like) if g is None else g * (-h * b) for g, b in column]
+                one = place < len(self.shared)
+                out[place] = sum(parts[1:], parts[0]) if one else torch.cat(parts)
         return out
 
     def pull(self, stages: Sequence[Stage], gradients: object) -> None:
@@ -281,8 +281,8 @@ class _Weights:
     def take(self, steps: CompiledSteps, tableau: Tableau) -> None:
         """Add what a step has integrated itself."""
         if self._found is None:
-            self._found = WeightGradients(self.source, 0)
-        self._found.add(steps.left, steps.places)
+            self._found = WeightGradients(self.source, steps.known.leaves)
+        self._found.add(steps.out, steps.wanted)
         self._stages += [s for s, b in zip(steps.stages, tableau.floats.b, strict=True) if b]
         if len(self._stages) >= TOGETHER:
             self.finish()

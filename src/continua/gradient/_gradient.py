@@ -141,16 +141,17 @@ def checked_gradient(gradient: Gradient) -> Gradient:
     return gradient
 
 
-def gradient_here(gradient: Gradient) -> Gradient:
+def gradient_here(gradient: Gradient, solver: Solver | None) -> Gradient:
     """The gradient to use here: `torch.func` and `torch.compile` differentiate the steps."""
-    if gradient.job is None or not torch.is_grad_enabled():
+    compiling = torch.compiler.is_compiling()
+    transforms = compiling or torch._C._are_functorch_transforms_active()
+    if not transforms or not torch.is_grad_enabled():
         return gradient
-    if not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()):
-        return gradient
-    if not gradient.discrete:
+    adaptive = solver is None or solver.adaptive
+    if compiling and adaptive and not gradient.discrete:  # there may be many steps to keep
         raise ArgumentError(
-            f"{gradient!r} solves a second equation backward, which torch.func and torch.compile "
-            "cannot do; use Backprop() or Checkpoint(), or torch.no_grad()"
+            f"torch.compile does not take {gradient!r} with adaptive steps: use block.compile(), "
+            "steps=, Backprop() or torch.no_grad()"
         )
     return Backprop()
 

@@ -99,7 +99,7 @@ def odeint(
             dynamics, problem, span, solver, used, save_at, raise_on_failure, dense, event, programs
         )
 
-    return compiled_first(programs_of(f, compile), method, run)
+    return compiled_first(programs_of(f, compile), method, solver, run)
 
 
 def solve(
@@ -218,5 +218,5 @@ def _solution(trajectory: Trajectory, where: Sequence[float], problem: Problem) 
         else final[i].new_empty(0, *final[i].shape)
         for i in range(len(final))
     )
-    depths = torch.tensor(where[: len(saved)], dtype=torch.float64, device=final[0].device)
-    return problem.solution(trajectory, depths, stacked)
+    depths = torch.tensor(where[: len(saved)], dtype=torch.float64, device="cpu")
+    return problem.solution(trajectory, depths.to(final[0].device), stacked)

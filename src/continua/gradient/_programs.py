@@ -79,8 +79,6 @@ class Programs:
                     raise Uncompilable("the field changes its own attributes")
             except Uncompilable as why:
                 found = why
-            if outputs is None and isinstance(found, Program):
-                found.wanted = source.places
             versions.append(_Version(kinds, source, found))
         return versions[-1].program()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -108,14 +108,14 @@ class StepPrograms:
             *(x.detach().requires_grad_() for x in rows[:weights]), *rows[weights:],
         ]  # fmt: skip
 
-    def _taken(self, count: int, kind: str) -> Callable[..., Sequence[Tensor]]:
+    def _taken(self, count: int, kind: str) -> Function:
         """The function that is traced; `step` is the only place of its arithmetic."""
         tableau = self.solver.tableau
         dummies = [Stage(0.0, "right")] * count
         traced = self.source.traced(dummies)
         n, m, solver, attempt = self.leaves, len(self.shared), self.solver, kind == "attempt"
 
-        def taken(given: Sequence[Tensor], dense: bool, state: bool) -> Sequence[Tensor]:
+        def taken(given: Sequence[Tensor], dense: bool, state: bool) -> Sequence[Tensor | None]:
             z, h, shared, rest = given[:n], given[n], given[n + 1 : n + 1 + m], given[n + 1 + m :]
             rows, k = (rest[:-n], rest[-n:]) if attempt else (rest, ())
             evaluate, left = traced(shared, rows)
@@ -125,7 +125,7 @@ class StepPrograms:
             # Slopes times h, so that one program serves steps of every length.
             ks = [tuple(h * x for x in k)] if attempt else []
             end = step(Scaled(tableau, 1.0), [_times(h, f, slopes) for f in evaluate], tuple(z), ks)
-            out = [*end]
+            out: list[Tensor | None] = [*end]
             if dense:
                 out += [x.clone() for slope in slopes for x in slope]
             elif attempt and tableau.fsal:
@@ -177,8 +177,8 @@ class CompiledSteps(Steps):
         self.known = StepPrograms(programs, solver, source, z)
         self.source, self.dense, self.like = source, dense, z[0]
         self.stages: Sequence[Stage] = ()  #: of the last step on a grid
-        self.left: Sequence[Tensor] = ()  #: what it gave besides its end and its slopes
-        self.places: Sequence[int] = ()  #: `Source.places`
+        self.out: Sequence[Tensor] = ()  #: what it gave
+        self.wanted: Sequence[int] = ()  #: and which of the outputs that is
         self._first: Program | None = None
         self._attempt: Program | None = None
         self.keep = False  #: whether adaptive steps give what their vjp needs
@@ -217,11 +217,11 @@ class CompiledSteps(Steps):
             own = rows.of(i)
             if program is None:
                 program = known.step(count, z, length, own, self.dense)
-                self.places = program.wanted
+                self.wanted = program.wanted
             out = program.run([*z, length, *known.shared, *own])
             end, slopes = contiguous(out[:n]), n * count if self.dense else 0
-            self.stages, self.left = stages[i * count : (i + 1) * count], out[n + slopes :]
-            self._leave(own, self.left)
+            self.stages, self.out = stages[i * count : (i + 1) * count], out
+            self._leave(own, out[n + slopes :])
             return end, split(out[n : n + slopes], n)
 
         return take

@@ -13,7 +13,7 @@ from torch import Tensor, fx
 from ._cache import compile_with_inductor
 
 Run = Callable[[list[Tensor]], Sequence[Tensor]]
-Function = Callable[..., Sequence[Tensor]]
+Function = Callable[..., Sequence[Tensor | None]]
 Backend = Literal["inductor", "aot_eager"]
 #: shape, precision, device of each input, and whether it gets a gradient
 Kinds = tuple[tuple[torch.Size, torch.dtype, torch.device, bool], ...]

@@ -169,7 +169,7 @@ class AdaptiveDepth(WithBlock):
             rest = (block.solver, gradient, save_at, True)
             return solve(dynamics, problem, (0.0, 1.0), *rest, programs=programs)
 
-        solution = compiled_first(block.programs, block.gradient, run)
+        solution = compiled_first(block.programs, block.gradient, block.solver, run)
         block.record(solution.stats)
         return solution
 

@@ -329,6 +329,8 @@ def video_predictor(
     check_whole(latent=latent, hidden=hidden, layers=layers, order=order, steps=steps)
     if kind not in get_args(Kind):
         raise ArgumentError(f"kind is 'svg', 'auto' or 'nanode', not {kind!r}")
+    if max(steps, 2 * order + 1) > 512:
+        raise ArgumentError(f"steps is at most 512 and order 255, not {steps} and {order}")
     if size % 2**stages:
         raise ArgumentError(
             f"size={size} cannot be halved {stages} times; choose a multiple of {2**stages}, or "

@@ -22,7 +22,7 @@ Weights = Sequence[float]
 #: evaluations on some tensors, and what they leave behind in a step of a given length
 Traced = Callable[
     [Sequence[Tensor], Sequence[Tensor]],
-    tuple[Sequence[Evaluate], Callable[[Tensor], Sequence[Tensor]]],
+    tuple[Sequence[Evaluate], Callable[[Tensor], Sequence[Tensor | None]]],
 ]
 #: a step from its number and its start to its end and the slopes at its stages
 Take = Callable[[int, State], tuple[State, list[State]]]
@@ -57,7 +57,6 @@ class Source(ABC):
     state: int = 0  # how many of the rows are state that is updated
     weights: int = 0  # how many of the rows, the first ones, get gradients
     numbers: int = 0  # how many numbers the rows of one stage are
-    places: Sequence[int] = ()  # what a traced step leaves gradients of: shared ones, then rows
 
     @abstractmethod
     def rows(self, stages: Sequence[Stage]) -> Sequence[Tensor]:

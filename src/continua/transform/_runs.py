@@ -95,12 +95,27 @@ def runs_at(
         places: by the names of lists, the start, the stop and the period of each run.
         ignore: patterns of attributes in which layers may differ.
     """
-    finder = _Finder(model, ignore)
-    return [
-        finder.run(name, start, stop, period)
-        for name, own in places.items()
-        for start, stop, period in own
-    ]
+    finder, found = _Finder(model, ignore), []
+    for name, own in places.items():
+        container, last = model.get_submodule(name), 0
+        for place in own:
+            layers = list(container._modules.values())
+            if type(container) not in LISTS or not _is_run(layers, last, place):
+                raise ArgumentError(f"{place!r:.60} is no run of like layers in {name!r:.60}")
+            start, last, period = place
+            found.append(finder.run(name, start, last, period))
+    return found
+
+
+def _is_run(layers: Sequence[nn.Module | None], after: int, place: Sequence[int]) -> bool:
+    """Whether start, stop and period are those of layers of one class each."""
+    if len(place) != 3 or any(type(number) is not int for number in place):
+        return False
+    start, stop, period = place
+    if not (after <= start < stop <= len(layers) and period > 0 and (stop - start) % period == 0):
+        return False
+    pairs = zip(layers[start:stop], layers[start + period : stop], strict=False)
+    return all(type(one) is type(other) for one, other in pairs)
 
 
 class _Finder:
