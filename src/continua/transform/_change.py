@@ -17,8 +17,9 @@ from ._asked import Method
 from ._batches import Batches
 from ._blocks import blocks, transformed
 from ._budget import Choices
+from ._correct import Correction
 from ._fit import fit_blocks
-from ._recalibrate import corrected, reestimate, statistics
+from ._recalibrate import reestimate
 from ._sensitivity import Sensitivity, weighted_projection
 
 Mappings = {"project": projection, "interpolate": interpolation}
@@ -59,10 +60,7 @@ class Changes(Generic[M]):
     ):
         self._model, self._names, self._weights = model, names, weights
         self._method, self._final = method, final
-        self._seen: M | None = None  # the model with the statistics of the inputs
-        if batches is not None and statistics(model):
-            self._seen = copied(model)
-            reestimate(self._seen, batches)
+        self._correct = None if batches is None else Correction(model, batches)
 
     def __call__(self, choices: Choices, batches: Batches | None) -> M:
         """The smaller model for choices for some blocks.
@@ -71,23 +69,19 @@ class Changes(Generic[M]):
             choices: by the names of blocks.
             batches: None changes bases and steps alone.
         """
-        small = self._changed(self._model, choices)
-        if batches is None:
+        small = self._changed(choices)
+        if batches is None or self._correct is None:
             return small
-        models = () if self._seen is None else (self._model, self._seen)
-        changed = [self._changed(model, choices) for model in models]
         if self._method == "fit":
-            states = list(zip(changed, models, strict=True))
-            fit_blocks(copied(self._model), small, batches, self._final, states)
+            fit_blocks(copied(self._model), small, batches, self._final)
         else:
             reestimate(small, batches)
-        if changed:
-            corrected(small, *changed)
+        self._correct(small)
         return small
 
-    def _changed(self, model: M, choices: Choices) -> M:
-        """A model in other bases and steps."""
-        small, method = copied(model), "project" if self._method == "fit" else self._method
+    def _changed(self, choices: Choices) -> M:
+        """The model in other bases and steps."""
+        small, method = copied(self._model), "project" if self._method == "fit" else self._method
         for name, block in blocks(small).items():
             choice = dict.fromkeys(KEYS) | dict(choices.get(name, {}))
             targets = _targets(block, choice["basis"], choice["state_basis"], self._names)

@@ -23,6 +23,7 @@ from continua.field import copied
 
 from ._batches import SHARE, Batches, call, held_back, reached, relative_error
 from ._blocks import blocks
+from ._correct import Correction
 from ._recalibrate import reestimate
 from ._stack import as_blocks
 
@@ -119,7 +120,7 @@ def heal(
     modes = [module.training for module in made.modules()]
     made.eval()
     loss.align(next(iter(read)))
-    best = _Best(made, loss, read)
+    best = _Best(made, guide, loss, read)
     optimizer = torch.optim.Adam(trained, lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _rate(steps))
     feed = _endless(read, loss)
@@ -159,10 +160,11 @@ def _check_numbers(**numbers: float) -> None:
 class _Best:
     """The state of a model with the smallest loss on the batches held back."""
 
-    def __init__(self, model: nn.Module, loss: _Loss, batches: Batches):
+    def __init__(self, model: nn.Module, teacher: nn.Module, loss: _Loss, batches: Batches):
         self._model, self._of = model, loss
         few = list(itertools.islice(batches, SHARE * HELD))
         self._read = [x for i, x in enumerate(few) if not held_back(i)][:HELD]
+        self._correct = Correction(teacher, self._read)
         self._held = [(x, loss.target(x)) for i, x in enumerate(few) if held_back(i)]
         self.loss, self.state = self._measured(), copy.deepcopy(model.state_dict())
         self.seen()
@@ -170,6 +172,7 @@ class _Best:
     def seen(self) -> float:
         """The loss of the model as it is now, which is kept if it is the best."""
         reestimate(self._model, self._read)
+        self._correct(self._model)
         found = self._measured()
         if found < self.loss:
             self.loss, self.state = found, copy.deepcopy(self._model.state_dict())
