@@ -39,14 +39,16 @@ class Correction:
     Args:
         model: the larger one; it is not changed.
         batches: of inputs.
+
+    Attributes:
+        seen: the larger model with the statistics of these inputs.
     """
 
     def __init__(self, model: nn.Module, batches: Iterable[Any]):
-        self._models: tuple[nn.Module, ...] = ()
+        self._model = self.seen = model
         if statistics(model):
-            seen = copied(model)
-            reestimate(seen, batches)
-            self._models = model, seen
+            self.seen = copied(model)
+            reestimate(self.seen, batches)
 
     @torch.no_grad()
     def __call__(self, small: nn.Module) -> None:
@@ -55,9 +57,9 @@ class Correction:
         Args:
             small: made from the larger one; its statistics were read from the same inputs.
         """
-        if not self._models:
+        if self.seen is self._model:
             return
-        old, new = (_carried(small, model) for model in self._models)
+        old, new = (_carried(small, model) for model in (self._model, self.seen))
         for name, value in small.named_buffers():
             if name not in old:
                 continue
