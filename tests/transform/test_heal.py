@@ -179,3 +179,12 @@ def test_layers_that_a_fit_kept_keep_their_own_correction():
     fitted = ct.compress(model, ct.PiecewiseConstant(3), steps=3, method="fit", calibrate=few)
     healed = ct.heal(spoilt(fitted), model, [few[0], few[1], few[1], few[2]], steps=1, lr=0.0)
     torch.testing.assert_close(running(healed), running(fitted))
+
+
+def test_training_does_not_learn_the_statistics_of_its_inputs():
+    """A model that is its own teacher has nothing to learn from inputs of another kind."""
+    _, model, inputs = pair()
+    other = [1.5 * torch.cat(inputs) + 0.5] * 2
+    seen: list[ct.HealProgress] = []
+    ct.heal(model, model, other, steps=40, lr=1e-3, check_every=40, callback=seen.append)
+    assert seen[0].loss < 1e-5
