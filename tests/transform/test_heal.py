@@ -24,6 +24,18 @@ def gap(small: nn.Module, model: nn.Module, x: torch.Tensor) -> float:
         return float((small.eval()(x) - model.eval()(x)).norm())
 
 
+def running(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: b for name, b in model.named_buffers() if "running" in name}
+
+
+def spoilt(model: nn.Module) -> nn.Module:
+    """With statistics that any others are better than."""
+    model = copy.deepcopy(model)
+    for buffer in running(model).values():
+        buffer.fill_(9.0)
+    return model
+
+
 def test_the_outputs_come_nearer_on_new_inputs():
     small, model, inputs = pair()
     before = [copy.deepcopy(m.state_dict()) for m in (small, model)]
@@ -144,3 +156,35 @@ def test_a_model_that_is_frozen_is_refused():
     small, model, inputs = pair()
     with pytest.raises(ct.ArgumentError, match="every parameter of the model to heal is frozen"):
         ct.heal(small.requires_grad_(False), model, inputs)
+
+
+def test_statistics_are_corrected_as_those_of_compress():
+    """From the batches that are not held back; the teacher has them from other inputs."""
+    _, model, inputs = pair()
+    few = [1.5 * x[:8] + 0.5 for x in inputs[:4]]
+    small, expected = (
+        ct.compress(model, ct.PiecewiseConstant(2), steps=2, calibrate=calibrate)
+        for calibrate in (None, [few[0], *few[2:]])
+    )
+    healed = ct.heal(spoilt(small), model, few, steps=1, lr=0.0)
+    torch.testing.assert_close(running(healed), running(expected))
+
+
+def test_layers_that_a_fit_kept_keep_their_own_correction():
+    """Read again without training, the statistics are those that the fit left."""
+    torch.manual_seed(0)
+    model = ct.convert([mlp(norm=True) for _ in range(6)], skip="outside")
+    many, few = torch.randn(192, 6).split(32), (1.5 * torch.randn(24, 6) + 0.5).split(8)
+    model = ct.recalibrate(model, many)
+    fitted = ct.compress(model, ct.PiecewiseConstant(3), steps=3, method="fit", calibrate=few)
+    healed = ct.heal(spoilt(fitted), model, [few[0], few[1], few[1], few[2]], steps=1, lr=0.0)
+    torch.testing.assert_close(running(healed), running(fitted))
+
+
+def test_training_does_not_learn_the_statistics_of_its_inputs():
+    """A model that is its own teacher has nothing to learn from inputs of another kind."""
+    _, model, inputs = pair()
+    other = [1.5 * torch.cat(inputs) + 0.5] * 2
+    seen: list[ct.HealProgress] = []
+    ct.heal(model, model, other, steps=40, lr=1e-3, check_every=40, callback=seen.append)
+    assert seen[0].loss < 1e-5

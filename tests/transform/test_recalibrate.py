@@ -156,6 +156,7 @@ X = torch.randn(8, 6)
         ([torch.zeros(8, dtype=torch.int64)], "without labels"),
         ([(X, torch.zeros(8, dtype=torch.int64))], "without labels"),
         ([X, X * float("nan")], "batch 1 contains NaN"),
+        ([X[:0]], r"batch 0 is empty, of shape \[0, 6\]"),
         (["text"], "batch 0 is a str"),
     ],
 )

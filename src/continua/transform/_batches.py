@@ -80,6 +80,10 @@ class Batches:
             )
         leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
         for leaf in leaves:
+            if leaf.numel() == 0:
+                raise ShapeError(
+                    f"batch {i}{self._of} is empty, of shape {list(leaf.shape)}; leave it out"
+                )
             if leaf.is_floating_point() and not bool(leaf.isfinite().all()):
                 raise ArgumentError(f"batch {i}{self._of} contains NaN or infinity")
         kinds = [(leaf.dtype, leaf.dim()) for leaf in leaves]

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from continua.basis import Basis, Constant, Point, interpolation, projection, quadrature, sample
+from continua.basis import (
+    Basis,
+    Constant,
+    PiecewiseConstant,
+    Point,
+    interpolation,
+    least_squares,
+    projection,
+    quadrature,
+    sample,
+)
 from continua.block import ODEBlock
 from continua.field import BasisChoice, choose_bases, copied, non_negative, tensor
 from continua.gradient import checked_solver
@@ -17,8 +28,9 @@ from ._asked import Method
 from ._batches import Batches
 from ._blocks import blocks, transformed
 from ._budget import Choices
+from ._correct import Correction
 from ._fit import fit_blocks
-from ._recalibrate import corrected, reestimate, statistics
+from ._recalibrate import reestimate
 from ._sensitivity import Sensitivity, weighted_projection
 
 Mappings = {"project": projection, "interpolate": interpolation}
@@ -59,10 +71,7 @@ class Changes(Generic[M]):
     ):
         self._model, self._names, self._weights = model, names, weights
         self._method, self._final = method, final
-        self._seen: M | None = None  # the model with the statistics of the inputs
-        if batches is not None and statistics(model):
-            self._seen = copied(model)
-            reestimate(self._seen, batches)
+        self._correct = None if batches is None else Correction(model, batches)
 
     def __call__(self, choices: Choices, batches: Batches | None) -> M:
         """The smaller model for choices for some blocks.
@@ -71,34 +80,31 @@ class Changes(Generic[M]):
             choices: by the names of blocks.
             batches: None changes bases and steps alone.
         """
-        small = self._changed(self._model, choices)
-        if batches is None:
+        small = self._changed(choices)
+        if batches is None or self._correct is None:
             return small
-        models = () if self._seen is None else (self._model, self._seen)
-        changed = [self._changed(model, choices) for model in models]
         if self._method == "fit":
-            states = list(zip(changed, models, strict=True))
-            fit_blocks(copied(self._model), small, batches, self._final, states)
+            fit_blocks(copied(self._model), small, batches, self._final)
         else:
             reestimate(small, batches)
-        if changed:
-            corrected(small, *changed)
+        self._correct(small)
         return small
 
-    def _changed(self, model: M, choices: Choices) -> M:
-        """A model in other bases and steps."""
-        small, method = copied(model), "project" if self._method == "fit" else self._method
+    def _changed(self, choices: Choices) -> M:
+        """The model in other bases and steps."""
+        small, method = copied(self._model), "project" if self._method == "fit" else self._method
         for name, block in blocks(small).items():
             choice = dict.fromkeys(KEYS) | dict(choices.get(name, {}))
             targets = _targets(block, choice["basis"], choice["state_basis"], self._names)
             matter = {} if self._weights is None else self._weights[name]
+            used = checked_solver(block.solver if choice["solver"] is None else choice["solver"])
+            used = used if choice["steps"] is None else used.with_steps(choice["steps"])
+            points = block.plan.points if block.plan and used == block.solver else ()
             stacks = {
-                key: (target, _stack(block, key, target, method, matter.get(key)))
+                key: (target, _stack(block, key, target, method, matter.get(key), points))
                 for key, target in targets.items()
             }
-            used = checked_solver(block.solver if choice["solver"] is None else choice["solver"])
-            count = choice["steps"]
-            block.rebase(stacks, used if count is None else used.with_steps(count))
+            block.rebase(stacks, used)
         return small
 
 
@@ -117,15 +123,39 @@ def _targets(
 
 
 def _stack(
-    block: ODEBlock, name: str, target: Basis, method: str, weight: Tensor | None = None
+    block: ODEBlock,
+    name: str,
+    target: Basis,
+    method: str,
+    weight: Tensor | None,
+    points: Sequence[Point],
 ) -> Tensor:
+    """The coefficients of a tensor in another basis.
+
+    Args:
+        points: where the field is evaluated, if this is the same before and after.
+    """
     source, stack = block.expansion.bases[name], tensor(block.field, name)
     if weight is not None and method == "project":
         return weighted_projection(source, target, stack, weight)
-    new = transformed(Mappings[method](source, target), stack)
+    mapping = Mappings[method](source, target)
+    buckets = isinstance(source, PiecewiseConstant) and isinstance(target, PiecewiseConstant)
+    if method == "project" and buckets and source.size % target.size:
+        # No evaluation sees that cells overlap in part: what is read counts.
+        mapping = _read_alike(source, target, points, mapping)
+    new = transformed(mapping, stack)
     if block.expansion.constraints.get(name) is non_negative:
         return limited(source, stack, target, new)
     return new
+
+
+def _read_alike(source: Basis, target: Basis, points: Sequence[Point], otherwise: Tensor) -> Tensor:
+    """The projection in the mean square over some points; another one for what none reads."""
+    if not points:
+        return otherwise
+    there = sample(target, points)
+    found = least_squares(there, rcond=1e-7) @ sample(source, points)
+    return found.where(there.any(0)[:, None], otherwise)
 
 
 def limited(source: Basis, old: Tensor, target: Basis, new: Tensor) -> Tensor:

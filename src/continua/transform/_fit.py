@@ -35,7 +35,6 @@ def fit_blocks(
     small: nn.Module,
     batches: Batches,
     final: str | None = None,
-    states: Sequence[tuple[nn.Module, nn.Module]] = (),
 ) -> None:
     r"""Fit the blocks of a smaller model to the trajectories of a larger one, in place.
 
@@ -59,19 +58,14 @@ def fit_blocks(
             layers that `convert` took are grouped, and start from those that are kept.
         batches: of inputs.
         final: a pattern of the map to change; None takes the last one that a field calls.
-        states: pairs of a model like the smaller one and one like the larger one: where layers are
-            kept for their groups, the first gets the state of these layers from the second.
     """
     teacher.eval()
     with as_blocks(teacher, small):
         with reading(small):
             names = _in_order(small, next(iter(batches)))
             # All are made first: a block that cannot be fitted is refused before the work.
-            pairs = [_Pair(name, teacher, small, batches, final) for name in names]
-            for name, pair in zip(names, pairs, strict=True):
+            for pair in [_Pair(name, teacher, small, batches, final) for name in names]:
                 pair.fit()
-                for like, source in states if pair.kept else ():
-                    _keep_state(blocks(like)[name], blocks(source)[name], pair.kept)
         reestimate(small, batches)
 
 
@@ -89,7 +83,6 @@ class _Pair:
         self._map_of = functools.partial(FinalMap, name=name, args=args, kwargs=kwargs, final=final)
         self.map = self._map_of(self.block)
         self.basis = self.block.expansion.weights[self.map.weight]
-        self.kept: list[int] = []  # the layers that are kept for their groups
         self.depths, self.parts = _parts(self.block, self.basis)
         start, end = self.other.span
         width = (end - start) / (self.depths[-1] - self.depths[0])
@@ -119,9 +112,9 @@ class _Pair:
         self.block.rebase({}, span=(0.0, float(new)))
         self.depths, self.parts = _parts(self.block, self.basis)
         self.targets = [0.0, *(float(group.end) for group in groups)]
-        self.kept = [group.kept for group in groups]
+        kept = [group.kept for group in groups]
         return {
-            name: (basis, tensor(self.other.field, name)[self.kept].detach())
+            name: (basis, tensor(self.other.field, name)[kept].detach())
             for name, old_basis in self.other.expansion.bases.items()
             if old_basis.size > 1
         }
@@ -173,13 +166,6 @@ class _Pair:
             features = self.map.features(seen[j].x).unsqueeze(2)  # [g, N, 1, d]
             total = total + features * weights[:, j, None].to(features)  # [g, N, k, d]
         return total.flatten(2), self.map.targets(gap)
-
-
-def _keep_state(small: ODEBlock, large: ODEBlock, layers: Sequence[int]) -> None:
-    """Give a block of fewer layers the state of those that are kept, in place."""
-    for name, basis in large.expansion.state.items():
-        if basis.size > 1:
-            tensor(small.field, name).copy_(tensor(large.field, name)[layers])
 
 
 class _Part(NamedTuple):

@@ -23,6 +23,7 @@ from continua.field import copied
 
 from ._batches import SHARE, Batches, call, held_back, reached, relative_error
 from ._blocks import blocks
+from ._correct import Correction
 from ._recalibrate import reestimate
 from ._stack import as_blocks
 
@@ -74,7 +75,8 @@ def heal(
     Adam takes the steps, with a learning rate that rises during the first tenth of them and falls
     to zero along a cosine. One batch in four is held back, eight at most; on these the loss is
     measured now and then with statistics read again from as many others, and the best model so far
-    is what comes back, the given one included.
+    is what comes back, the given one included. While it trains, the larger model has the statistics
+    of these inputs too; the difference to its own is removed from those that were read.
 
     Call it under `torch.autocast` to train in mixed precision. What the larger model gives for a
     list of batches is kept, up to 1 GB, so it runs once for each of these.
@@ -106,20 +108,16 @@ def heal(
     made, guide = copied(small), copied(teacher).eval()
     read = Batches(made, batches, least=2)
     Batches(guide, [next(iter(read))])
-    loss = _Loss(made, guide, trajectory)
-    ours, theirs = (sum(p.numel() for p in model.parameters()) for model in (small, teacher))
-    if ours > theirs:
-        warnings.warn(
-            f"the model to heal has {ours:,} parameters and its teacher {theirs:,}; the smaller "
-            "model comes first: heal(small, teacher, batches)",
-            stacklevel=2,
-        )
+    held = _Loss(made, guide, trajectory)
+    _warn_swapped(small, teacher)
     if not (trained := [p for p in made.parameters() if p.requires_grad]):
         raise ArgumentError("every parameter of the model to heal is frozen: nothing to train")
     modes = [module.training for module in made.modules()]
     made.eval()
+    held.align(next(iter(read)))
+    best = _Best(made, guide, held, read)
+    loss = _Loss(made, best.correct.seen, trajectory)
     loss.align(next(iter(read)))
-    best = _Best(made, loss, read)
     optimizer = torch.optim.Adam(trained, lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _rate(steps))
     feed = _endless(read, loss)
@@ -156,13 +154,24 @@ def _check_numbers(**numbers: float) -> None:
             raise ArgumentError(f"{name} is a finite number of at least 0, not {value!r}")
 
 
+def _warn_swapped(small: nn.Module, teacher: nn.Module) -> None:
+    ours, theirs = (sum(p.numel() for p in model.parameters()) for model in (small, teacher))
+    if ours > theirs:
+        warnings.warn(
+            f"the model to heal has {ours:,} parameters and its teacher {theirs:,}; the smaller "
+            "model comes first: heal(small, teacher, batches)",
+            stacklevel=3,
+        )
+
+
 class _Best:
     """The state of a model with the smallest loss on the batches held back."""
 
-    def __init__(self, model: nn.Module, loss: _Loss, batches: Batches):
+    def __init__(self, model: nn.Module, teacher: nn.Module, loss: _Loss, batches: Batches):
         self._model, self._of = model, loss
         few = list(itertools.islice(batches, SHARE * HELD))
         self._read = [x for i, x in enumerate(few) if not held_back(i)][:HELD]
+        self.correct = Correction(teacher, self._read)
         self._held = [(x, loss.target(x)) for i, x in enumerate(few) if held_back(i)]
         self.loss, self.state = self._measured(), copy.deepcopy(model.state_dict())
         self.seen()
@@ -170,6 +179,7 @@ class _Best:
     def seen(self) -> float:
         """The loss of the model as it is now, which is kept if it is the best."""
         reestimate(self._model, self._read)
+        self.correct(self._model)
         found = self._measured()
         if found < self.loss:
             self.loss, self.state = found, copy.deepcopy(self._model.state_dict())

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from continua.basis import Constant, PiecewiseConstant
 from continua.block import ODEBlock
 from continua.field import copied
 
@@ -102,46 +101,6 @@ def reading(model: nn.Module) -> Iterator[list[_NormBase]]:
             module.training = mode
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
-
-
-#: the largest factor by which a variance is corrected
-RATIO = 4.0
-
-
-@torch.no_grad()
-def corrected(small: nn.Module, before: nn.Module, seen: nn.Module) -> None:
-    r"""Correct statistics that were read from a few inputs, in place.
-
-    A few hundred inputs have other statistics than the training data had: they are few, and may
-    not be augmented. The larger model has statistics from the training (index 0). Reading its
-    statistics from the same inputs (index 1) shows the difference, which is then removed:
-
-    .. math:: \mu = \mu_{\text{read}} + \mu_0 - \mu_1, \qquad
-              \sigma^2 = \sigma^2_{\text{read}} \; \sigma^2_0 / \sigma^2_1
-
-    So a model that was not cut keeps its statistics, as long as no variance differs by more than
-    the factor `RATIO`. Buckets that no evaluation reads are not changed. Statistics in other bases
-    are not corrected, because their coefficients are not variances.
-
-    Args:
-        small: whose statistics were read from the inputs.
-        before: the smaller model with the larger one's own statistics.
-        seen: the smaller model with the larger one's statistics read from the inputs.
-    """
-    others = [
-        block.field.get_submodule(name.rpartition(".")[0])
-        for block in blocks_if_any(small).values()
-        for name, basis in block.expansion.state.items()
-        if not isinstance(basis, Constant | PiecewiseConstant)
-    ]
-    for norm, old, new in zip(*map(statistics, (small, before, seen)), strict=True):
-        if any(norm is other for other in others):
-            continue
-        shift = old.running_mean - new.running_mean
-        norm.running_mean += shift.where(norm.running_mean != old.running_mean, 0.0)
-        known = (old.running_var > 0) & (new.running_var > 0)
-        ratio = (old.running_var / new.running_var).clamp(1 / RATIO, RATIO)
-        norm.running_var *= ratio.where(known & (norm.running_var != old.running_var), 1.0)
 
 
 def statistics(model: nn.Module) -> list[_NormBase]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,17 +14,19 @@ from continua.block import ODEBlock
 from continua.solve import RK4, RK38, Euler, Heun, Midpoint, Solver
 
 from ._layers import LayerBlock
-from ._sizes import contains, resized
+from ._sizes import resized
 
 #: explicit methods that may stand for each other
 EXPLICIT = (Euler, Midpoint, Heun, RK4, RK38)
+#: about how many members of a family are tried
+MOST = 8
 
 
 def smaller_choices(block: ODEBlock, solvers: bool) -> list[dict[str, Any]]:
     """Choices of `compress` for one block, that which changes nothing first.
 
-    The weights go to members of their family that are contained in their basis. Where they have
-    several bases, all of these are halved again and again instead. State keeps its basis as far as
+    The weights go to smaller members of their family. Where they have several bases, all of these
+    are halved again and again instead. State keeps its basis as far as
     the evaluations can tell its functions apart: with statistics that are read again this costs
     little and keeps much.
 
@@ -75,26 +79,24 @@ def _levels(bases: list[Basis]) -> list[Mapping[Basis, Basis]]:
 
 
 def members(basis: Basis) -> list[Basis]:
-    """The members of a basis' family that it contains, itself first, the smallest last.
+    """The smaller members of a basis' family, itself first, the smallest last.
 
-    Where there are more by halving it again and again, these.
+    All up to eight functions; of larger bases about eight, and what halving gives.
 
     Example:
-        >>> from continua import Legendre, PiecewiseConstant
-        >>> members(PiecewiseConstant(6))
-        [PiecewiseConstant(6), PiecewiseConstant(3), PiecewiseConstant(2), PiecewiseConstant(1)]
-        >>> members(Legendre(3))
-        [Legendre(3), Legendre(2), Legendre(1)]
+        >>> from continua import Fourier, PiecewiseConstant
+        >>> [member.size for member in members(PiecewiseConstant(6))]
+        [6, 5, 4, 3, 2, 1]
+        >>> [member.size for member in members(PiecewiseConstant(32))]
+        [32, 28, 24, 20, 16, 12, 8, 4, 2, 1]
+        >>> [member.size for member in members(Fourier(2))]  # no even sizes
+        [5, 3, 1]
     """
-    found = [basis]
-    for size in range(basis.size - 1, 0, -1):
-        try:
-            member = resized(basis, size)
-        except ArgumentError:  # no such member
-            continue
-        if contains(basis, member):
-            found.append(member)
-    return max(found, _halves(basis), key=len)
+    found = {member.size: member for member in _halves(basis)}
+    for size in range(basis.size, 0, -math.ceil(basis.size / MOST)):
+        with contextlib.suppress(ArgumentError):  # no such member
+            found.setdefault(size, resized(basis, size))
+    return [found[size] for size in sorted(found, reverse=True)]
 
 
 def _halves(basis: Basis) -> list[Basis]:
