@@ -223,18 +223,19 @@ class BlockDynamics(Dynamics):
         self, run: FieldRun, stages: Sequence[Stage], leaves: bool | None
     ) -> StageWeights:
         """Weights and state at any stages."""
-        return run.at(self.samplings(run, stages), self._points(stages), None, leaves)
+        return run.at(self.samplings(run, stages), self.points_of(stages), None, leaves)
 
     def samplings(self, run: FieldRun, stages: Sequence[Stage]) -> Mapping[Basis, Sampling]:
         """The bases at any stages."""
         kind = self._kind(run)
         if self.plan is not None and stages is self.plan.stages:
             return self.plan.placed(*kind).samplings
-        points, bases = self._points(stages), dict.fromkeys(self.expansion.bases.values())
+        points, bases = self.points_of(stages), dict.fromkeys(self.expansion.bases.values())
         return {basis: Sampling.of(basis, points).placed(*kind) for basis in bases}
 
-    def _points(self, stages: Sequence[Stage]) -> list[Point]:
-        return [self._stretch.point(stage.depth, stage.side) for stage in stages]
+    def points_of(self, stages: Sequence[Stage]) -> Sequence[Point]:
+        """Any stages as points of the bases."""
+        return self._stretch.points(stages)
 
     def state_at(
         self, run: FieldRun, samplings: Mapping[Basis, Sampling], stages: Sequence[Stage]
@@ -243,7 +244,7 @@ class BlockDynamics(Dynamics):
         plan, inverses = self.plan, None
         if plan is not None and stages is plan.stages:
             inverses = plan.placed(*self._kind(run)).inverses
-        weights = run.at(samplings, self._points(stages), inverses)
+        weights = run.at(samplings, self.points_of(stages), inverses)
         if run is self._run:
             self._weights = weights
         return weights

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,10 @@ from continua.solve import PART, Span, Stage
 
 if TYPE_CHECKING:
     from ._block import ODEBlock
+
+
+#: how many fixed grids are kept: a forward and a backward one, and those of a few other calls
+GRIDS = 8
 
 
 class Stretch:
@@ -31,6 +35,18 @@ class Stretch:
         self.breaks = tuple(self._known)
         jumps = {b for basis in bases for b in basis.jumps}
         self.jumps = tuple(s for s, b in self._known.items() if b in jumps)
+        self._grids: dict[int, tuple[Sequence[Stage], Sequence[Point]]] = {}
+
+    def points(self, stages: Sequence[Stage]) -> Sequence[Point]:
+        """The depths of stages as points; those of a fixed grid, a tuple, are kept."""
+        known, points = self._grids.get(id(stages), ((), ()))
+        if known is not stages:
+            points = [self.point(stage.depth, stage.side) for stage in stages]
+            if isinstance(stages, tuple):
+                if len(self._grids) >= GRIDS:
+                    self._grids.clear()
+                self._grids[id(stages)] = stages, points
+        return points
 
     def point(self, s: float | Fraction, side: Side) -> Point:
         """A depth of the span as a point of the bases."""
