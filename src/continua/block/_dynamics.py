@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from continua._errors import SolveError
 from continua.basis import Basis, Constant, PiecewiseConstant, Point
@@ -23,6 +22,7 @@ from continua.gradient import (
     checked_span,
     cut,
     dependencies,
+    tensors_in,
     wanting,
 )
 from continua.solve import Dynamics, Evaluate, Rerun, Solver, Source, Stage, in_parts
@@ -153,7 +153,7 @@ class BlockDynamics(Dynamics):
         self._run.__enter__()
         if self.call.problem.repeated:
             self._before = {n: self._run.coefficients[n].clone() for n in self.expansion.state}
-            self._unchanged = self._seen()
+            self._unchanged = self._seen(self._run.coefficients)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -300,18 +300,18 @@ class BlockDynamics(Dynamics):
 
     @contextlib.contextmanager
     def again(self) -> Iterator[Rerun]:
-        if self._unchanged is not None and not self._unchanged.same(self._seen()):
-            raise SolveError(CHANGED)
         names = (*self.expansion.weights, *self.expansion.state, *self.expansion.carried)
-        coefficients = {name: tensor(self.field, name) for name in names} | self._before
+        coefficients = {name: tensor(self.field, name) for name in names}
+        if self._unchanged is not None and not self._unchanged.same(self._seen(coefficients)):
+            raise SolveError(CHANGED)
+        coefficients |= self._before
         with FieldRun(self.field, self.expansion, self._twins, coefficients) as run:
             yield BlockRerun(self, run, cut((self.call.x, self.call.args, self.call.kwargs)))
 
-    def _seen(self) -> Unchanged:
-        weights = [tensor(self.field, name) for name in self.expansion.weights]
+    def _seen(self, coefficients: Mapping[str, Tensor]) -> Unchanged:
+        weights = [coefficients[name] for name in self.expansion.weights]
         frozen = [p for p in self.field.parameters() if not p.requires_grad]
-        given = [t for t in tree_leaves(self.given()) if isinstance(t, Tensor)]
-        return Unchanged(self.field, [*weights, *frozen, *given])
+        return Unchanged(self.field, [*weights, *frozen, *tensors_in(self.given())])
 
 
 def called(

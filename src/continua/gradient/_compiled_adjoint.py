@@ -261,19 +261,17 @@ class _Weights:
         scaled = [tuple(x * w for x in both[-n:]) for _, both, w in nodes]
         along = [torch.stack(leaf) for leaf in zip(*scaled, strict=True)]
         rows, weights = self.source.rows(stages), self.source.weights
-        shared = zip(self._shared, self.source.shared, strict=True)
-        inputs = [
-            *z,
-            *(t.detach().requires_grad_(own.requires_grad) for t, own in shared),
-            *(x.detach().requires_grad_() for x in rows[:weights]), *rows[weights:],
-        ]  # fmt: skip
-        if not any(t.requires_grad for t in inputs):
+        wants = [*[False] * n, *(t.requires_grad for t in self.source.shared)]
+        wants += [i < weights for i in range(len(rows))]
+        if not any(wants):
             return
-        key = ("slopes", len(stages))
-        program = job.programs.get(key, self.source, inputs, lambda: self._slopes(len(stages)), n)
+        inputs, key = [*z, *self._shared, *rows], ("slopes", len(stages))
+        program = job.programs.get(
+            key, self.source, inputs, lambda: self._slopes(len(stages)), wants, n
+        )
         if self._found is None:
             self._found = WeightGradients(self.source, n)
-        self._found.add(program.run([*z, *self._shared, *rows, *along]), program.wanted)
+        self._found.add(program.run([*inputs, *along]), program.wanted)
         self._stages += stages
         if len(self._stages) >= TOGETHER:
             self.finish()

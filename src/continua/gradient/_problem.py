@@ -305,16 +305,29 @@ def _calls(
 
 def cut(given: Any) -> Any:
     """The same with every tensor cut from the graph it comes from, to differentiate by."""
+    if isinstance(given, Tensor):
+        return given.detach().requires_grad_(given.requires_grad)
+    if type(given) is tuple:  # the usual case, in which a tree takes long
+        return tuple(map(cut, given))
+    if type(given) is dict and not given:
+        return {}
+    return pytree.tree_map_only(Tensor, cut, given)
 
-    def detached(t: Any) -> Any:
-        return t.detach().requires_grad_(t.requires_grad) if isinstance(t, Tensor) else t
 
-    return pytree.tree_map(detached, given)
+def tensors_in(given: Any) -> list[Tensor]:
+    """The tensors in a structure."""
+    if isinstance(given, Tensor):
+        return [given]
+    if type(given) is tuple:
+        return [t for part in given for t in tensors_in(part)]
+    if type(given) is dict and not given:
+        return []
+    return [t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)]
 
 
 def wanting(given: Any) -> list[Tensor]:
     """The tensors in a structure that require a gradient."""
-    return [t for t in pytree.tree_leaves(given) if isinstance(t, Tensor) and t.requires_grad]
+    return [t for t in tensors_in(given) if t.requires_grad]
 
 
 def checked_params(params: Iterable[Tensor] | None) -> list[Tensor]:

@@ -159,7 +159,7 @@ TANH = (
 
 
 def _tanh(x: Tensor) -> Any:
-    """The hyperbolic tangent up to 4e-7 in single precision, in a quarter of the time of torch's."""
+    """The hyperbolic tangent up to 4e-7 in single precision, in a quarter of torch's time."""
     if x.dtype != torch.float32 or x.device.type != "cpu":
         return NotImplemented
     x = x.clamp(-8.0, 8.0)
