@@ -86,13 +86,11 @@ def surroundings(things: object) -> tuple[list[Tensor], list[object]]:
 
 def same(now: Sequence[object], then: Sequence[object]) -> bool:
     """Whether what things reach besides tensors is what it was."""
-    return (
-        now is then
-        or len(now) == len(then)
-        and all(
-            a is b or (type(a) is type(b) and isinstance(a, (*PLAIN, TreeSpec)) and a == b)
-            for a, b in zip(now, then, strict=True)
-        )
+    if now is then:
+        return True
+    return len(now) == len(then) and all(
+        a is b or (type(a) is type(b) and isinstance(a, (*PLAIN, TreeSpec)) and a == b)
+        for a, b in zip(now, then, strict=True)
     )
 
 

@@ -120,11 +120,13 @@ class StepPrograms:
             rows, k = rest[: len(rest) - after], rest[len(rest) - after :]
             evaluate, left = traced(shared, rows)
             if kind == "first":
+                assert isinstance(solver, Pair)
                 slope = evaluate[0](tuple(z))
                 cut = _cut(tuple(z), slope)
                 sizes = [size_norm(solver, x, cut[0]) for x in cut]
                 return (*_returned(slope, z), torch.stack(sizes), *left(h))
             if kind == "change":
+                assert isinstance(solver, Pair)
                 slope = evaluate[0](tuple(x + h * v for x, v in zip(z, k, strict=True)))
                 return (size_norm(solver, linear([1, -1], [slope, tuple(k)]), tuple(z)),)
             slopes: list[State] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -164,7 +163,9 @@ def _tanh(x: Tensor) -> Any:
         return NotImplemented
     x = x.clamp(-8.0, 8.0)
     t = x * x
-    above, below = (functools.reduce(lambda out, c: out * t + c, p) for p in TANH)
+    above, below = (torch.full_like(t, first) for first, *_ in TANH)
+    for p, q in zip(TANH[0][1:], TANH[1][1:], strict=True):
+        above, below = above * t + p, below * t + q
     return x * above / below
 
 
