@@ -281,7 +281,8 @@ class _Weights:
         if self._found is None:
             self._found = WeightGradients(self.source, 0)
         self._found.add(steps.left, steps.places)
-        self._stages += [s for s, b in zip(steps.stages, tableau.floats.b, strict=True) if b]
+        # A pair has weights of zero for stages that a fixed grid does not take.
+        self._stages += [s for s, b in zip(steps.stages, tableau.floats.b, strict=False) if b]
         if len(self._stages) >= TOGETHER:
             self.finish()
 
