@@ -28,7 +28,7 @@ from continua.solve import (
     Trajectory,
 )
 
-from ._checks import autocast_on, checked_state, first_call
+from ._checks import autocast_on, checked_params, checked_state, first_call
 from ._dependencies import (
     UPDATES,
     dependencies,
@@ -328,20 +328,6 @@ def tensors_in(given: Any) -> list[Tensor]:
 def wanting(given: Any) -> list[Tensor]:
     """The tensors in a structure that require a gradient."""
     return [t for t in tensors_in(given) if t.requires_grad]
-
-
-def checked_params(params: Iterable[Tensor] | None) -> list[Tensor]:
-    """The parameters that were named, if they are tensors."""
-    if isinstance(params, Tensor):
-        return [params]
-    try:
-        found = list(params or ())
-    except TypeError:
-        raise ArgumentError(f"params is a list of tensors, not {params!r}") from None
-    for tensor in found:
-        if not isinstance(tensor, Tensor):
-            raise ArgumentError(f"params is a list of tensors, but has {tensor!r}")
-    return found
 
 
 def refuse_state(f: Callable[..., Any], programs: Programs | None = None) -> None:
