@@ -55,6 +55,9 @@ class BenchOptions:
     compile: bool = False
     """Take compiled steps on our side."""
 
+    processor: bool = False
+    """Count the least processor time of each turn, for a machine that is busy with other work."""
+
     environments: Path | None = None
     """The folder for the peers' environments; by default in the user's cache."""
 
@@ -114,7 +117,7 @@ def run_bench(options: BenchOptions, tell: Callable[[str], None]) -> Bench:
             for row in chosen:
                 problem = made[row]()
                 problem.settings["compile"] = options.compile
-                rows += compare(problem, ours, peers, rounds, folder, tell)
+                rows += compare(problem, ours, peers, rounds, folder, tell, options.processor)
             versions |= {
                 p.side: v for p in peers.values() if isinstance(p, Worker) and (v := p.version)
             }
@@ -125,7 +128,7 @@ def run_bench(options: BenchOptions, tell: Callable[[str], None]) -> Bench:
     asked = {
         "suite": options.suite, "rounds": rounds, "threads": options.threads,
         "seed": options.seed, "rows": list(options.rows), "peers": list(options.peers),
-        "compile": options.compile,
+        "compile": options.compile, "processor": options.processor,
     }  # fmt: skip
     return Bench(machine(), versions, str(date.today()), asked, rows)
 

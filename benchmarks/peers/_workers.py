@@ -112,9 +112,10 @@ class Worker:
             }
             return Outcome(found["state"], gradients, answer["evaluations"])
 
-    def time(self, repeats: int) -> list[float]:
-        """Seconds of each of so many solves."""
-        seconds: list[float] = self._ask({"do": "time", "repeats": repeats})["seconds"]
+    def time(self, repeats: int, processor: bool = False) -> list[float]:
+        """Seconds of each of so many solves, by the clock on the wall or of the processor."""
+        request = {"do": "time", "repeats": repeats, "processor": processor}
+        seconds: list[float] = self._ask(request)["seconds"]
         return seconds
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:

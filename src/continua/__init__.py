@@ -1,94 +1,103 @@
 """Continuous-depth networks: weights are functions of depth."""
 
+import gc
 import warnings
 from typing import TYPE_CHECKING
 
-from ._errors import (
-    ArgumentError,
-    ContinuaError,
-    FileError,
-    FrozenError,
-    MissingPackageError,
-    ModuleError,
-    ShapeError,
-    SolveError,
-)
-from .basis import (
-    Basis,
-    BSpline,
-    Chebyshev,
-    Constant,
-    DiscontinuousLinear,
-    Fourier,
-    GaussianRBF,
-    Legendre,
-    MultiquadricRBF,
-    PiecewiseConstant,
-    PiecewiseLinear,
-    Polynomial,
-    fit_coefficients,
-    gram,
-    interpolation,
-    projection,
-)
-from .block import ODEBlock
-from .field import (
-    DataControl,
-    DepthConcat,
-    Field,
-    HigherOrder,
-    Hypernetwork,
-    InputLayer,
-    SelectiveSecondOrder,
-    Signal,
-    Warped,
-    ZeroAugment,
-)
-from .files import build, export, from_pretrained, load, push_to_hub, save
-from .gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible, odeint
-from .measure import (
-    Comparison,
-    compare,
-    count_evaluations,
-    functional_gradient,
-    gradcheck,
-    memory,
-    sweep,
-)
-from .models import AdaptiveDepth, ContinuousFlow, Jumps, ablate, local_exponents
-from .solve import (
-    RK4,
-    RK38,
-    AsynchronousLeapfrog,
-    Bosh3,
-    Dopri5,
-    Dopri8,
-    Euler,
-    Heun,
-    Midpoint,
-    ReversibleHeun,
-    Solution,
-    Solver,
-    Status,
-    Tsit5,
-)
-from .transform import (
-    Elastic,
-    HealProgress,
-    LayerRun,
-    align,
-    compress,
-    convert,
-    fit_hypernetwork,
-    heal,
-    project_gradient,
-    recalibrate,
-    refine,
-    revert,
-    smoothness,
-    stacks,
-    unroll,
-)
+# Python's garbage collector would search the objects of torch again and again meanwhile, which
+# takes longer than the imports below.
+_collecting = gc.isenabled()
+gc.disable()
+try:
+    from ._errors import (
+        ArgumentError,
+        ContinuaError,
+        FileError,
+        FrozenError,
+        MissingPackageError,
+        ModuleError,
+        ShapeError,
+        SolveError,
+    )
+    from .basis import (
+        Basis,
+        BSpline,
+        Chebyshev,
+        Constant,
+        DiscontinuousLinear,
+        Fourier,
+        GaussianRBF,
+        Legendre,
+        MultiquadricRBF,
+        PiecewiseConstant,
+        PiecewiseLinear,
+        Polynomial,
+        fit_coefficients,
+        gram,
+        interpolation,
+        projection,
+    )
+    from .block import ODEBlock
+    from .field import (
+        DataControl,
+        DepthConcat,
+        Field,
+        HigherOrder,
+        Hypernetwork,
+        InputLayer,
+        SelectiveSecondOrder,
+        Signal,
+        Warped,
+        ZeroAugment,
+    )
+    from .files import build, export, from_pretrained, load, push_to_hub, save
+    from .gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversible, odeint
+    from .measure import (
+        Comparison,
+        compare,
+        count_evaluations,
+        functional_gradient,
+        gradcheck,
+        memory,
+        sweep,
+    )
+    from .models import AdaptiveDepth, ContinuousFlow, Jumps, ablate, local_exponents
+    from .solve import (
+        RK4,
+        RK38,
+        AsynchronousLeapfrog,
+        Bosh3,
+        Dopri5,
+        Dopri8,
+        Euler,
+        Heun,
+        Midpoint,
+        ReversibleHeun,
+        Solution,
+        Solver,
+        Status,
+        Tsit5,
+    )
+    from .transform import (
+        Elastic,
+        HealProgress,
+        LayerRun,
+        align,
+        compress,
+        convert,
+        fit_hypernetwork,
+        heal,
+        project_gradient,
+        recalibrate,
+        refine,
+        revert,
+        smoothness,
+        stacks,
+        unroll,
+    )
+finally:
+    if _collecting:
+        gc.enable()
 
 __version__ = "0.2.0.dev0"
 

@@ -138,6 +138,11 @@ def test_adjoint_of_every_kind(kind):
     check(kind, ct.PiecewiseConstant(2), ct.Heun(steps=4), ct.Adjoint(), "aot_eager")
 
 
+def test_the_adjoint_of_a_pair_on_a_grid():
+    """Its weights are one more than the stages that a grid takes."""
+    check(first_order, ct.Constant(), ct.Dopri5(steps=3), ct.Adjoint(), "aot_eager")
+
+
 def test_adjoint_of_batch_norm():
     gradient = ct.Adjoint(solver=ct.RK4(steps=6))
     check(batch_norm, ct.Fourier(1), ct.Midpoint(steps=3), gradient, "aot_eager")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from continua._errors import SolveError
 from continua.basis import Basis, Constant, PiecewiseConstant, Point
@@ -23,6 +22,7 @@ from continua.gradient import (
     checked_span,
     cut,
     dependencies,
+    tensors_in,
     wanting,
 )
 from continua.solve import Dynamics, Evaluate, Rerun, Solver, Source, Stage, in_parts
@@ -220,18 +220,19 @@ class BlockDynamics(Dynamics):
         self, run: FieldRun, stages: Sequence[Stage], leaves: bool | None
     ) -> StageWeights:
         """Weights and state at any stages."""
-        return run.at(self.samplings(run, stages), self._points(stages), None, leaves)
+        return run.at(self.samplings(run, stages), self.points_of(stages), None, leaves)
 
     def samplings(self, run: FieldRun, stages: Sequence[Stage]) -> Mapping[Basis, Sampling]:
         """The bases at any stages."""
         kind = self._kind(run)
         if self.plan is not None and stages is self.plan.stages:
             return self.plan.placed(*kind).samplings
-        points, bases = self._points(stages), dict.fromkeys(self.expansion.bases.values())
+        points, bases = self.points_of(stages), dict.fromkeys(self.expansion.bases.values())
         return {basis: Sampling.of(basis, points).placed(*kind) for basis in bases}
 
-    def _points(self, stages: Sequence[Stage]) -> list[Point]:
-        return [self._stretch.point(stage.depth, stage.side) for stage in stages]
+    def points_of(self, stages: Sequence[Stage]) -> Sequence[Point]:
+        """Any stages as points of the bases."""
+        return self._stretch.points(stages)
 
     def state_at(
         self, run: FieldRun, samplings: Mapping[Basis, Sampling], stages: Sequence[Stage]
@@ -240,7 +241,7 @@ class BlockDynamics(Dynamics):
         plan, inverses = self.plan, None
         if plan is not None and stages is plan.stages:
             inverses = plan.placed(*self._kind(run)).inverses
-        weights = run.at(samplings, self._points(stages), inverses)
+        weights = run.at(samplings, self.points_of(stages), inverses)
         if run is self._run:
             self._weights = weights
         return weights
@@ -312,8 +313,7 @@ class BlockDynamics(Dynamics):
         weights = [self._read[name] for name in self.expansion.weights]
         lent = {id(tensor(self.field, name)) for name in self.expansion.weights}
         others = [p for p in self.field.parameters() if id(p) not in lent]
-        given = [t for t in tree_leaves(self.given()) if isinstance(t, Tensor)]
-        return Unchanged(self.field, [*weights, *others, *given])
+        return Unchanged(self.field, [*weights, *others, *tensors_in(self.given())])
 
 
 def called(

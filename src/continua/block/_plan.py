@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ._block import ODEBlock
 
 
+#: how many fixed grids are kept: a forward and a backward one, and those of a few other calls
+GRIDS = 8
+
+
 class Stretch:
     """A span of depths, over which bases that live on [0, 1] are stretched."""
 
@@ -35,6 +39,18 @@ class Stretch:
         self.breaks = tuple(self._known)
         jumps = {b for basis in bases for b in basis.jumps}
         self.jumps = tuple(s for s, b in self._known.items() if b in jumps)
+        self._grids: dict[int, tuple[Sequence[Stage], Sequence[Point]]] = {}
+
+    def points(self, stages: Sequence[Stage]) -> Sequence[Point]:
+        """The depths of stages as points; those of a fixed grid, a tuple, are kept."""
+        known, points = self._grids.get(id(stages), ((), ()))
+        if known is not stages:
+            points = [self.point(stage.depth, stage.side) for stage in stages]
+            if isinstance(stages, tuple):
+                if len(self._grids) >= GRIDS:
+                    self._grids.clear()
+                self._grids[id(stages)] = stages, points
+        return points
 
     def point(self, s: float | Fraction, side: Side) -> Point:
         """A depth of the span as a point of the bases."""

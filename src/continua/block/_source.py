@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from continua.basis import Basis, Constant
+from continua.basis import Basis, Constant, Point, sample
 from continua.field import FieldRun, Sampling, tensor
 from continua.gradient import exchanged, known_shared, surroundings
 from continua.solve import Evaluate, Source, Stage, Traced
@@ -28,25 +28,20 @@ class _Pack:
         self.sizes = [shape.numel() for shape in self.shapes]
         self.gradient: Tensor | None = None
 
-    def rows(self, sampling: Sampling) -> Tensor:
-        """The weights at the stages, `[E, P]`."""
-        if sampling.rows is None:
-            return self.coefficients.index_select(0, sampling.picks)
-        return self.functions(sampling) @ self.coefficients
+    def rows(self, at: Tensor) -> Tensor:
+        """The weights at E stages, `[E, P]`, from the coefficients `[E]` or functions `[E, K]`."""
+        if at.dim() == 1:
+            return self.coefficients.index_select(0, at.to(self.coefficients.device))
+        return at.to(self.coefficients) @ self.coefficients
 
-    def pull(self, sampling: Sampling, gradient: Tensor) -> None:
+    def pull(self, at: Tensor, gradient: Tensor) -> None:
         """Add the gradient of `rows` to that of the coefficients."""
         if self.gradient is None:
             self.gradient = torch.zeros_like(self.coefficients)
-        if sampling.rows is None:
-            self.gradient.index_add_(0, sampling.picks, gradient)
+        if at.dim() == 1:
+            self.gradient.index_add_(0, at.to(gradient.device), gradient)
         else:
-            self.gradient.addmm_(self.functions(sampling).T, gradient)
-
-    def functions(self, sampling: Sampling) -> Tensor:
-        """The basis at the stages, `[E, K]`."""
-        assert sampling.rows is not None
-        return sampling.rows.to(self.coefficients.dtype).index_select(0, sampling.picks)
+            self.gradient.addmm_(at.to(gradient).T, gradient)
 
     def parts(self, row: Tensor) -> list[Tensor]:
         found = torch.split(row, self.sizes)
@@ -61,6 +56,13 @@ class _Pack:
         shapes = [(len(gradient), *shape) for shape in self.shapes]
         found = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
         return dict(zip(self.names, found, strict=True))
+
+
+def _functions(basis: Basis, points: Sequence[Point]) -> Tensor:
+    if len(basis.breakpoints) == 2:  # a basis without cells is never one that picks coefficients
+        return sample(basis, points)
+    found = Sampling.of(basis, points)
+    return found.picks if found.rows is None else found.rows.index_select(0, found.picks)
 
 
 class BlockSource(Source):
@@ -107,17 +109,21 @@ class BlockSource(Source):
             [t for t in tensors if id(t) not in apart], [*run.coefficients.values(), *others]
         )
         self._place = {id(t): i for i, t in enumerate(self.shared)}
-        self._known: tuple[Sequence[Stage], Mapping[Basis, Sampling]] = ((), {})
+        self._known: tuple[Sequence[Stage], Mapping[Basis, Tensor]] = ((), {})
 
-    def _samplings(self, stages: Sequence[Stage]) -> Mapping[Basis, Sampling]:
+    def _at(self, stages: Sequence[Stage]) -> Mapping[Basis, Tensor]:
+        """For each basis the coefficients `[E]` or the functions `[E, K]` at the stages."""
         if self._known[0] is not stages:
-            self._known = (stages, self._dynamics.samplings(self._run, stages))
+            points = self._dynamics.points_of(stages) if self._packs else ()
+            bases = dict.fromkeys(pack.basis for pack in self._packs)
+            self._known = stages, {basis: _functions(basis, points) for basis in bases}
         return self._known[1]
 
     def rows(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
-        samplings = self._samplings(stages) if self._packs or self._states else {}
-        rows = [pack.rows(samplings[pack.basis]) for pack in self._packs]
+        at = self._at(stages)
+        rows = [pack.rows(at[pack.basis]) for pack in self._packs]
         if self._states:
+            samplings = self._dynamics.samplings(self._run, stages)
             weights = self._dynamics.state_at(self._run, samplings, stages)
             values = {name: after for name, (_, after) in weights.state.items()} | weights.counts
             rows += [values[name] for name in self._states]
@@ -168,10 +174,10 @@ class BlockSource(Source):
         return on
 
     def pull(self, stages: Sequence[Stage], gradients: Mapping[int, Tensor]) -> None:
-        samplings = self._samplings(stages)
+        at = self._at(stages)
         for place, gradient in gradients.items():
             pack = self._packs[place]
-            pack.pull(samplings[pack.basis], gradient)
+            pack.pull(at[pack.basis], gradient)
 
     def gradients(self, shared: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
         packed = {name: g for pack in self._packs for name, g in pack.gradients().items()}

@@ -34,7 +34,8 @@ def slot(module: nn.Module, name: str) -> tuple[Registry, str]:
         owner = owner._modules.get(part)
         if owner is None:
             raise ModuleError(_gone(name))
-    if parametrize.is_parametrized(owner, key):  # after it became part of a field
+    # after it became part of a field; to look for an attribute that is not there takes long
+    if "parametrizations" in owner._modules and parametrize.is_parametrized(owner, key):
         owner, key = owner.parametrizations[key], "original"
     return (owner._parameters if key in owner._parameters else owner._buffers), key
 

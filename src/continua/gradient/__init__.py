@@ -16,7 +16,7 @@ from ._compiled import compiled_first
 from ._dependencies import dependencies, surroundings
 from ._gradient import CHANGED, Backprop, Gradient, checked_gradient
 from ._odeint import followed, odeint, solve
-from ._problem import CallableDynamics, Problem, RunningCost, cut, wanting
+from ._problem import CallableDynamics, Problem, RunningCost, cut, tensors_in, wanting
 from ._programs import Programs, checked_backend, exchanged, known_shared
 from ._reversible import Reversible
 from ._trace import Backend, Uncompilable
@@ -28,7 +28,7 @@ __all__ = [
     "odeint", "solve", "followed", "Problem", "RunningCost", "SaveAt",
     # for other dynamics
     "CHANGED", "CallableDynamics", "checked_gradient", "checked_solver", "checked_span", "cut",
-    "dependencies", "has_values", "wanting", "with_finite_end",
+    "dependencies", "has_values", "tensors_in", "wanting", "with_finite_end",
     # compiled steps
     "Programs", "Backend", "Uncompilable", "checked_backend", "compiled_first", "exchanged",
     "known_shared", "surroundings", "cache_folder", "cached_files", "clear_cache",

@@ -66,6 +66,20 @@ def checked_depths(save_at: SaveAt, span: Span, solver: Solver) -> list[float]:
     return depths
 
 
+def checked_params(params: Iterable[Tensor] | None) -> list[Tensor]:
+    """The parameters that were named, if they are tensors."""
+    if isinstance(params, Tensor):
+        return [params]
+    try:
+        found = list(params or ())
+    except TypeError:
+        raise ArgumentError(f"params is a list of tensors, not {params!r}") from None
+    for tensor in found:
+        if not isinstance(tensor, Tensor):
+            raise ArgumentError(f"params is a list of tensors, but has {tensor!r}")
+    return found
+
+
 def checked_state(x: Any, weight: Tensor | None) -> tuple[State, Any]:
     """The leaves of a state and its structure, None for a single tensor."""
     if isinstance(x, Tensor):

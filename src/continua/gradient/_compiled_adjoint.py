@@ -70,22 +70,22 @@ class CompiledAdjoint(AdjointJob):
     def states(self, depths: Sequence[float]) -> list[Tensor]:
         """The forward solution at some depths, `[E, ...]` for each leaf."""
         places, width = [self.place(s) for s in depths], 2 * self.leaves
-        first, last = min(n for n, _ in places), max(n for n, _ in places)
-        index = torch.tensor([n - first for n, _ in places], device="cpu")
         fractions = [[x**p for p in range(1, self.powers + 1)] for _, x in places]
         powers = torch.tensor(fractions, dtype=torch.float64, device="cpu")
-        found = []
-        for i in range(self.leaves):
-            stored = self.stored[first * width + i : (last + 1) * width : self.leaves]
-            start = torch.stack(stored[::2])
-            picks, steps = index.to(start.device), torch.stack(stored[1::2])
-            coefficients = steps.index_select(0, picks).view(
-                len(picks), self.powers, -1
-            )  # [E, P, F]
-            out = powers.to(start).unsqueeze(1) @ coefficients
-            picked = start.index_select(0, picks)
-            found.append(picked + out.view(picked.shape))
-        return found
+        powers = powers.to(self.stored[0])  # [E, P]
+        found: list[list[Tensor]] = [[] for _ in range(self.leaves)]
+        first = 0
+        for n, among in itertools.groupby(n for n, _ in places):
+            last = first + len(list(among))
+            for i, out in enumerate(found, start=n * width):
+                start, coefficients = self.stored[i], self.stored[i + self.leaves]
+                along = powers[first:last].to(start.dtype)
+                flat = coefficients.view(self.powers, -1)
+                out.append(torch.addmm(start.reshape(1, -1), along, flat))
+            first = last
+        shapes = [x.shape for x in self.stored[: self.leaves]]
+        pairs = zip(found, shapes, strict=True)
+        return [torch.cat(out).view(len(places), *shape) for out, shape in pairs]
 
     def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
         found = Stats()
@@ -261,19 +261,17 @@ class _Weights:
         scaled = [tuple(x * w for x in both[-n:]) for _, both, w in nodes]
         along = [torch.stack(leaf) for leaf in zip(*scaled, strict=True)]
         rows, weights = self.source.rows(stages), self.source.weights
-        shared = zip(self._shared, self.source.shared, strict=True)
-        inputs = [
-            *z,
-            *(t.detach().requires_grad_(own.requires_grad) for t, own in shared),
-            *(x.detach().requires_grad_() for x in rows[:weights]), *rows[weights:],
-        ]  # fmt: skip
-        if not any(t.requires_grad for t in inputs):
+        wants = [*[False] * n, *(t.requires_grad for t in self.source.shared)]
+        wants += [i < weights for i in range(len(rows))]
+        if not any(wants):
             return
-        key = ("slopes", len(stages))
-        program = job.programs.get(key, self.source, inputs, lambda: self._slopes(len(stages)), n)
+        inputs, key = [*z, *self._shared, *rows], ("slopes", len(stages))
+        program = job.programs.get(
+            key, self.source, inputs, lambda: self._slopes(len(stages)), wants, n
+        )
         if self._found is None:
             self._found = WeightGradients(self.source, n)
-        self._found.add(program.run([*z, *self._shared, *rows, *along]), program.wanted)
+        self._found.add(program.run([*inputs, *along]), program.wanted)
         self._stages += stages
         if len(self._stages) >= TOGETHER:
             self.finish()
@@ -283,7 +281,8 @@ class _Weights:
         if self._found is None:
             self._found = WeightGradients(self.source, steps.known.leaves)
         self._found.add(steps.out, steps.wanted)
-        self._stages += [s for s, b in zip(steps.stages, tableau.floats.b, strict=True) if b]
+        # A pair has weights of zero for stages that a fixed grid does not take.
+        self._stages += [s for s, b in zip(steps.stages, tableau.floats.b, strict=False) if b]
         if len(self._stages) >= TOGETHER:
             self.finish()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -65,6 +66,8 @@ def refuse_unknown(outputs: Iterable[Tensor], known: Iterable[Tensor]) -> None:
 
 #: what is compared by value
 PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device)
+KINDS = frozenset(PLAIN)  # found faster
+REGISTRIES = frozenset((dict, OrderedDict, set))  # of a module
 
 
 def surroundings(things: object) -> tuple[list[Tensor], list[object]]:
@@ -74,15 +77,17 @@ def surroundings(things: object) -> tuple[list[Tensor], list[object]]:
     for thing in _reached(things, objects=True):
         if isinstance(thing, Tensor):
             tensors.append(thing)
-        elif inspect.isfunction(thing):
+        elif isinstance(thing, FunctionType):
             others.append(thing.__code__)
-        elif not isinstance(thing, Mapping | list | tuple | set):
+        elif type(thing) in KINDS or not isinstance(thing, Mapping | list | tuple | set):
             others.append(thing)
     return tensors, others
 
 
 def same(now: Sequence[object], then: Sequence[object]) -> bool:
     """Whether what things reach besides tensors is what it was."""
+    if now is then:
+        return True
     return len(now) == len(then) and all(
         a is b or (type(a) is type(b) and isinstance(a, (*PLAIN, TreeSpec)) and a == b)
         for a, b in zip(now, then, strict=True)
@@ -95,7 +100,7 @@ def _reached(things: object, objects: bool) -> Iterator[object]:
     remaining = [things]
     while remaining:
         thing = remaining.pop()
-        if isinstance(thing, PLAIN):
+        if type(thing) in KINDS or isinstance(thing, PLAIN):
             yield thing
             continue
         if id(thing) in seen:
@@ -105,7 +110,8 @@ def _reached(things: object, objects: bool) -> Iterator[object]:
         if isinstance(thing, Tensor):
             continue
         if isinstance(thing, nn.Module):
-            remaining.append(vars(thing))
+            held = vars(thing).values()  # most of them are registries that hold nothing
+            remaining.extend(v for v in held if type(v) not in REGISTRIES or v)
         elif parts := _parts(thing):
             remaining.extend(parts)
         elif objects and hasattr(thing, "__dict__") and not isinstance(thing, type | ModuleType):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -28,7 +28,7 @@ from continua.solve import (
     Trajectory,
 )
 
-from ._checks import autocast_on, checked_state, first_call
+from ._checks import autocast_on, checked_params, checked_state, first_call
 from ._dependencies import (
     UPDATES,
     dependencies,
@@ -305,30 +305,29 @@ def _calls(
 
 def cut(given: Any) -> Any:
     """The same with every tensor cut from the graph it comes from, to differentiate by."""
+    if isinstance(given, Tensor):
+        return given.detach().requires_grad_(given.requires_grad)
+    if type(given) is tuple:  # the usual case, in which a tree takes long
+        return tuple(map(cut, given))
+    if type(given) is dict and not given:
+        return {}
+    return pytree.tree_map_only(Tensor, cut, given)
 
-    def detached(t: Any) -> Any:
-        return t.detach().requires_grad_(t.requires_grad) if isinstance(t, Tensor) else t
 
-    return pytree.tree_map(detached, given)
+def tensors_in(given: Any) -> list[Tensor]:
+    """The tensors in a structure."""
+    if isinstance(given, Tensor):
+        return [given]
+    if type(given) is tuple:
+        return [t for part in given for t in tensors_in(part)]
+    if type(given) is dict and not given:
+        return []
+    return [t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)]
 
 
 def wanting(given: Any) -> list[Tensor]:
     """The tensors in a structure that require a gradient."""
-    return [t for t in pytree.tree_leaves(given) if isinstance(t, Tensor) and t.requires_grad]
-
-
-def checked_params(params: Iterable[Tensor] | None) -> list[Tensor]:
-    """The parameters that were named, if they are tensors."""
-    if isinstance(params, Tensor):
-        return [params]
-    try:
-        found = list(params or ())
-    except TypeError:
-        raise ArgumentError(f"params is a list of tensors, not {params!r}") from None
-    for tensor in found:
-        if not isinstance(tensor, Tensor):
-            raise ArgumentError(f"params is a list of tensors, but has {tensor!r}")
-    return found
+    return [t for t in tensors_in(given) if t.requires_grad]
 
 
 def refuse_state(f: Callable[..., Any], programs: Programs | None = None) -> None:

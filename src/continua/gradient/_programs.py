@@ -32,6 +32,7 @@ class Programs:
         self._known: dict[Hashable, list[_Version]] = {}
         self._lock = threading.Lock()
         self._logged: set[str] = set()
+        self._signatures: list[Sequence[object]] = []
         self.checked: set[Hashable] = set()  #: kinds of states on which the field was tried
 
     def get(
@@ -40,6 +41,7 @@ class Programs:
         source: Source,
         inputs: Sequence[Tensor],
         make: Callable[[], Function],
+        wants: Sequence[bool] = (),
         outputs: int | None = None,
         keep: bool = False,
     ) -> Program:
@@ -51,12 +53,14 @@ class Programs:
         Args:
             key: what the function is, besides what the source says.
             source: of the field.
-            inputs: an example of each; those that require a gradient get one.
+            inputs: an example of each.
             make: gives the function to trace.
+            wants: which inputs get a gradient.
             outputs: of the function, for its vector-Jacobian product; None for itself.
             keep: both, the first of which also gives what the second needs of it.
         """
-        kinds = tuple((t.shape, t.dtype, t.device, t.requires_grad) for t in inputs)
+        wants = wants or [False] * len(inputs)
+        kinds = tuple((t.shape, t.dtype, t.device, w) for t, w in zip(inputs, wants, strict=True))
         versions = self._known.setdefault((key, outputs), [])
         for version in versions:
             if version.fits(kinds, source):
@@ -74,6 +78,7 @@ class Programs:
             try:
                 before = _refused(source)
                 dynamic = [v.kinds for v in others]
+                inputs = [t.detach().requires_grad_(w) for t, w in zip(inputs, wants, strict=True)]
                 found = compiled_program(make(), inputs, outputs, self.backend, dynamic, keep)
                 if not same(_attributes(source), before):
                     raise Uncompilable("the field changes its own attributes")
@@ -81,6 +86,14 @@ class Programs:
                 found = why
             versions.append(_Version(kinds, source, found))
         return versions[-1].program()
+
+    def recognise(self, source: Source) -> None:
+        """Give a source the list that an equal one had, so that they are compared only once."""
+        for known in self._signatures:
+            if same(source.signature, known):
+                source.signature = known
+                return
+        self._signatures = [source.signature, *self._signatures[: VERSIONS - 1]]
 
     def log(self, why: Uncompilable) -> None:
         """Say once why a solve is not compiled."""
@@ -125,7 +138,7 @@ class _Version:
     """A program for a field as it was, and the sizes that it was made for or takes as well."""
 
     def __init__(self, kinds: Kinds, source: Source, found: Program | Uncompilable):
-        self.kinds, self.signature, self.found = kinds, list(source.signature), found
+        self.kinds, self.signature, self.found = kinds, source.signature, found
         self._taken = {kinds}
 
     def program(self) -> Program:

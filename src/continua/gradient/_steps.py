@@ -25,6 +25,8 @@ from continua.solve import (
     Steps,
     Take,
     error_norm,
+    linear,
+    size_norm,
     stages_between,
     step,
 )
@@ -41,31 +43,30 @@ class StepPrograms:
     def __init__(self, programs: Programs, solver: RungeKutta, source: Source, z: State):
         self.programs, self.solver, self.source, self.leaves = programs, solver, source, len(z)
         self.shared = contiguous([t.detach() for t in source.shared])
+        programs.recognise(source)
 
     def step(self, count: int, z: State, h: Tensor, rows: Sequence[Tensor], dense: bool) -> Program:
         """The end of a step, the slopes at its stages if they are wanted, the state it leaves."""
-        inputs = [*z, h, *self.shared, *rows]
-        return self._program("step", inputs, count, dense)
+        return self._program("step", z, h, rows, count, dense)
 
     def kept(self, z: State, h: Tensor, rows: Sequence[Tensor]) -> Program:
         """A step and its vjp, which takes what the step keeps for it."""
-        count, inputs = self.solver.tableau.stages, self._differentiable(z, h, rows)
-        outputs = self.leaves + self.source.state
-        return self._program("step", inputs, count, False, outputs=outputs, keep=True)
+        count = self.solver.tableau.stages
+        return self._program("step", z, h, rows, count, outputs=self.leaves, keep=True)
 
     def vjp(self, count: int, z: State, h: Tensor, rows: Sequence[Tensor], dense: bool) -> Program:
         """The gradients of state, shared tensors and rows from those of end and slopes."""
         outputs = self.leaves * (1 + (count if dense else 0))
-        inputs = self._differentiable(z, h, rows)
-        return self._program("vjp", inputs, count, dense, state=False, outputs=outputs)
+        return self._program("vjp", z, h, rows, count, dense, outputs=outputs)
 
     def first(self, z: State, h: Tensor, rows: Sequence[Tensor], keep: bool) -> Program:
-        """The slope where steps start, and the state it leaves."""
-        if not keep:
-            return self._program("first", [*z, h, *self.shared, *rows], 1, False)
-        outputs = self.leaves + self.source.state
-        inputs = self._differentiable(z, h, rows)
-        return self._program("first", inputs, 1, False, outputs=outputs, keep=True)
+        """The slope where steps start, the sizes of state and slope, and the state it leaves."""
+        outputs = self.leaves + 1 if keep else None
+        return self._program("first", z, h, rows, 1, outputs=outputs, keep=keep)
+
+    def change(self, z: State, k: State, h: Tensor, rows: Sequence[Tensor]) -> Program:
+        """How much a short Euler step changes the slope."""
+        return self._program("change", z, h, rows, 1, k=k)
 
     def attempt(self, z: State, k: State, h: Tensor, rows: Sequence[Tensor], keep: bool) -> Program:
         """A step of a pair from its first slope: its end, its slopes, its error, its state.
@@ -75,38 +76,36 @@ class StepPrograms:
         """
         fsal = self.solver.tableau.fsal
         count = self.solver.tableau.stages + fsal - 1
-        if not keep:
-            return self._program("attempt", [*z, h, *self.shared, *rows, *k], count, True)
-        inputs = [*self._differentiable(z, h, rows), *(x.detach().requires_grad_() for x in k)]
-        outputs = self.leaves * (1 + fsal) + 1 + self.source.state
-        return self._program("attempt", inputs, count, False, outputs=outputs, keep=True)
+        outputs = self.leaves * (1 + fsal) + 1 if keep else None
+        return self._program("attempt", z, h, rows, count, not keep, k, outputs, keep)
 
     def _program(
         self,
         kind: str,
-        inputs: Sequence[Tensor],
+        z: State,
+        h: Tensor,
+        rows: Sequence[Tensor],
         count: int,
-        dense: bool,
-        state: bool = True,
+        dense: bool = False,
+        k: State = (),
         outputs: int | None = None,
         keep: bool = False,
     ) -> Program:
         def make() -> Function:
             taken = self._taken(count, kind)
-            return lambda *given: taken(given, dense, state)
+            return lambda *given: taken(given, dense, kind != "vjp")
 
-        # The error of an attempt depends on the tolerances; a step only on the method.
-        method = self.solver if kind == "attempt" else type(self.solver)
+        # Sizes and errors depend on the tolerances; a step only on the method.
+        method = type(self.solver) if kind in ("step", "vjp") else self.solver
         key = (kind, method, count, dense, keep)
-        return self.programs.get(key, self.source, inputs, make, outputs, keep)
-
-    def _differentiable(self, z: State, h: Tensor, rows: Sequence[Tensor]) -> list[Tensor]:
-        weights, shared = self.source.weights, zip(self.shared, self.source.shared, strict=True)
-        return [
-            *(x.detach().requires_grad_() for x in z), h,
-            *(t.detach().requires_grad_(own.requires_grad) for t, own in shared),
-            *(x.detach().requires_grad_() for x in rows[:weights]), *rows[weights:],
-        ]  # fmt: skip
+        inputs = [*z, h, *self.shared, *rows, *k]
+        if outputs is None:
+            return self.programs.get(key, self.source, inputs, make)
+        weights, more = self.source.weights, kind != "vjp"
+        wants = [True] * len(z) + [False] + [t.requires_grad for t in self.source.shared]
+        wants += [i < weights for i in range(len(rows))] + [True] * len(k)
+        outputs += self.source.state if more else 0
+        return self.programs.get(key, self.source, inputs, make, wants, outputs, keep)
 
     def _taken(self, count: int, kind: str) -> Function:
         """The function that is traced; `step` is the only place of its arithmetic."""
@@ -114,13 +113,22 @@ class StepPrograms:
         dummies = [Stage(0.0, "right")] * count
         traced = self.source.traced(dummies)
         n, m, solver, attempt = self.leaves, len(self.shared), self.solver, kind == "attempt"
+        after = n if kind in ("attempt", "change") else 0  # the first slope comes last
 
         def taken(given: Sequence[Tensor], dense: bool, state: bool) -> Sequence[Tensor | None]:
             z, h, shared, rest = given[:n], given[n], given[n + 1 : n + 1 + m], given[n + 1 + m :]
-            rows, k = (rest[:-n], rest[-n:]) if attempt else (rest, ())
+            rows, k = rest[: len(rest) - after], rest[len(rest) - after :]
             evaluate, left = traced(shared, rows)
             if kind == "first":
-                return (*_returned(evaluate[0](tuple(z)), z), *left(h))
+                assert isinstance(solver, Pair)
+                slope = evaluate[0](tuple(z))
+                cut = _cut(tuple(z), slope)
+                sizes = [size_norm(solver, x, cut[0]) for x in cut]
+                return (*_returned(slope, z), torch.stack(sizes), *left(h))
+            if kind == "change":
+                assert isinstance(solver, Pair)
+                slope = evaluate[0](tuple(x + h * v for x, v in zip(z, k, strict=True)))
+                return (size_norm(solver, linear([1, -1], [slope, tuple(k)]), tuple(z)),)
             slopes: list[State] = []
             # Slopes times h, so that one program serves steps of every length.
             ks = [tuple(h * x for x in k)] if attempt else []
@@ -132,11 +140,15 @@ class StepPrograms:
                 out += _returned(slopes[-1], z)
             if attempt:
                 assert isinstance(solver, Pair)
-                cut = [tuple(x.detach() for x in state) for state in (tuple(z), end, *ks)]
+                cut = _cut(tuple(z), end, *ks)
                 out.append(error_norm(solver, cut[2:], cut[0], cut[1]))
             return tuple([*out, *left(h)] if state else out)
 
         return taken
+
+
+def _cut(*states: State) -> list[State]:
+    return [tuple(x.detach() for x in state) for state in states]
 
 
 def _returned(slope: State, z: Sequence[Tensor]) -> State:
@@ -245,18 +257,24 @@ class CompiledSteps(Steps):
         assert self.tried is not None
         self.tape.append(self.tried)
 
-    def first(self, stage: Stage, z: State, guess: bool) -> State:
+    def first(self, stage: Stage, z: State) -> State:
         known, n = self.known, self.known.leaves
         rows, length = self.source.rows([stage]), length_tensor(0.0, self.like)
         if self._first is None:
             self._first = known.first(z, length, rows, self.keep)
         program = self._first
         out = program.run([*z, length, *known.shared, *rows])
-        last = n + self.source.state
-        self._leave(rows, out[n:last])
-        if self.keep and not guess:
+        last = n + 1 + self.source.state
+        self._leave(rows, out[n + 1 : last])
+        self.sizes = out[n]
+        if self.keep:
             self.tape.append(Kept(program, [stage], out[last:], len(out) - last, False))
         return contiguous(out[:n])
+
+    def change(self, stage: Stage, h: float, z: State, k: State) -> float:
+        rows, length = self.source.rows([stage]), length_tensor(h, self.like)
+        program = self.known.change(z, k, length, rows)
+        return float(program.run([*z, length, *self.known.shared, *rows, *k])[0])
 
     def attempt(
         self, stages: Sequence[Stage], h: float, z: State, k: State

@@ -2,7 +2,7 @@
 
 from continua._values import known
 
-from ._adaptive import error_norm
+from ._adaptive import error_norm, size_norm
 from ._dynamics import (
     PART,
     Dynamics,
@@ -37,7 +37,7 @@ __all__ = [
     "Dynamics", "Reading", "Rerun", "Evaluate", "Stage", "Side", "Span", "State",
     "PART", "in_parts",
     # for compiled steps
-    "Source", "Steps", "Take", "Traced", "error_norm",
+    "Source", "Steps", "Take", "Traced", "error_norm", "size_norm",
     # what they give back
     "Solution", "Trajectory", "Stats", "Status", "Failure", "EveryStep", "Interpolant", "Saves",
     "check_depths",

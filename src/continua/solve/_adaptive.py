@@ -120,10 +120,10 @@ class Adaptive:
         self.dynamics.accept()
         return k
 
-    def _slope(self, s: float, side: Side, z: State, guess: bool = False) -> State:
+    def _slope(self, s: float, side: Side, z: State) -> State:
         self.stats.evaluations += 1
         if self.dynamics.steps is not None:
-            return self.dynamics.steps.first(Stage(s, side), z, guess)
+            return self.dynamics.steps.first(Stage(s, side), z)
         (evaluate,) = self.dynamics.at([Stage(s, side)])
         return evaluate(z)
 
@@ -147,13 +147,21 @@ class Adaptive:
         smaller: the step may be longer, ten times at most.
         """
         with torch.no_grad():
-            size, slope = self._size(self.z), self._size(k)
+            steps = self.dynamics.steps
+            known = [self._size(self.z), self._size(k)] if steps is None else steps.sizes.tolist()
+            size, slope = known
             small = 1e-6 if min(size, slope) < 1e-5 else 0.01 * size / slope
             small = min(small, abs(target - self.s))
-            ahead = linear([1, self.direction * small], [self.z, k])
-            s = self.s + self.direction * small
-            after = self._slope(s, sides(self.s, s)[1], ahead, guess=True)
-            curvature = self._size(linear([1, -1], [after, k])) / small
+            h = self.direction * small
+            side = sides(self.s, self.s + h)[1]
+            if steps is None:
+                ahead = linear([1, h], [self.z, k])
+                after = self._slope(self.s + h, side, ahead)
+                change = self._size(linear([1, -1], [after, k]))
+            else:
+                self.stats.evaluations += 1
+                change = steps.change(Stage(self.s + h, side), h, self.z, k)
+            curvature = change / small
         left, steepest = abs(target - self.s), max(slope, curvature)
         if not math.isfinite(steepest):
             return small
@@ -171,7 +179,7 @@ class Adaptive:
         return left if left <= first * 50 ** (1 / (tableau.error_order + 1)) else first
 
     def _size(self, values: State) -> float:
-        return _number(_largest(tolerance_norm(self.pair, values, self.z, self.z)))
+        return _number(size_norm(self.pair, values, self.z))
 
     def _failure(self, status: Status, k: State, h: float) -> Trajectory:
         with torch.no_grad():
@@ -196,6 +204,11 @@ def error_norm(pair: Pair, ks: list[State], z: State, new: State) -> Tensor:
     fifth, third = (norm.square() for norm in norms)
     tiny = torch.finfo(fifth.dtype).tiny
     return _largest(fifth / (fifth + 0.01 * third).sqrt().clamp(min=tiny))
+
+
+def size_norm(pair: Pair, values: State, z: State) -> Tensor:
+    """How large values are in units of the tolerance at a state."""
+    return _largest(tolerance_norm(pair, values, z, z))
 
 
 def tolerance_norm(pair: Pair, values: State, z: State, new: State) -> Tensor:

@@ -82,9 +82,15 @@ class Steps(ABC):
     def on_grid(self, h: float, stages: Sequence[Stage]) -> Take:
         """What takes step n of a fixed grid."""
 
+    sizes: Tensor  # of the state and the slope where steps last started, in units of tolerance
+
     @abstractmethod
-    def first(self, stage: Stage, z: State, guess: bool) -> State:
-        """The slope where steps start, or one that only guesses the length of the first."""
+    def first(self, stage: Stage, z: State) -> State:
+        """The slope where steps start."""
+
+    @abstractmethod
+    def change(self, stage: Stage, h: float, z: State, k: State) -> float:
+        """How much an Euler step to a stage changes the slope, in units of tolerance."""
 
     @abstractmethod
     def attempt(

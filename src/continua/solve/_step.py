@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from ._dynamics import Dynamics, Evaluate, Side, Stage, State, Terms, combine, nonzero
@@ -50,9 +51,9 @@ class Step:
     ks: list[State]  # the slopes at its stages
     fractions: Sequence[float] = ()  # where in the step states were asked for
 
-    @property
+    @cached_property
     def h(self) -> float:
-        """The signed length."""
+        """The signed length; fractions take long to subtract."""
         return float(self.end - self.start)
 
     def complete(self, dynamics: Dynamics, stats: Stats) -> None:
