@@ -239,9 +239,12 @@ class _Radial(Sized):
         )
 
     def halved(self) -> Self:
-        """Half the centres; a width that is not the default one stays as it is."""
-        half = self.of_size(max(self.size // 2, 1))
-        return half if self.width == self._distance else replace(half, width=self.width)
+        return self.resized(max(self.size // 2, 1))
+
+    def resized(self, size: int) -> Self:
+        """So many centres; a width that is not the default one stays as it is."""
+        made = super().resized(size)
+        return replace(made, width=None) if self.width == self._distance else made
 
     @property
     def frequency(self) -> float:

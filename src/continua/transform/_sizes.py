@@ -83,27 +83,11 @@ def own_size(model: nn.Module) -> int | None:
 def _resized(expansion: Expansion, bases: Mapping[str, Basis], size: int) -> dict[str, Basis]:
     """The new bases of what varies with depth, under all names of each tensor."""
     return {
-        name: resized(basis, min(size, basis.size))
+        name: basis.resized(min(size, basis.size))
         for first, basis in bases.items()
         if basis.size > 1
         for name in expansion.names(first)
     }
-
-
-def resized(basis: Basis, size: int) -> Basis:
-    """The member of a basis' family with so many functions, all else being equal."""
-    first, *rest = basis.arguments()
-    near = type(basis).of_size(size)
-    given = {name: getattr(basis, name) for name in rest}
-    try:
-        made = type(basis)(**{first: getattr(near, first)}, **given)
-    except ArgumentError as error:
-        raise ArgumentError(f"{basis!r} has no member of {size} functions: {error}") from None
-    if made.size != size:
-        raise ArgumentError(
-            f"{basis!r} has no member of {size} functions; the next smaller one has {made.size}"
-        )
-    return made
 
 
 def _fewer_steps(block: ODEBlock, size: int, full: int) -> Any:
