@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from continua._errors import ArgumentError
+from continua._errors import ArgumentError, ModuleError
 from continua.block import ODEBlock
-from continua.field import contract
+from continua.field import contract, put, tensor
 
 #: the attribute of a model that holds its factory and arguments
 RECIPE = "_continua_recipe"
@@ -39,6 +39,36 @@ def blocks_if_any(model: nn.Module) -> dict[str, ODEBlock]:
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
     return {name: m for name, m in model.named_modules() if isinstance(m, ODEBlock)}
+
+
+def tie(model: nn.Module, changed: nn.Module) -> str | None:
+    """Let the blocks of a changed copy share the tensors that those of the model share.
+
+    Returns:
+        The name of one that they share.
+    """
+    known: dict[int, tuple[str, ODEBlock, ODEBlock, str]] = {}
+    found = None
+    for at, old in blocks(model).items():
+        new = blocks(changed)[at]
+        for key in old.expansion.bases:
+            name = f"{at}.field.{key}"
+            here = (name, old, new, key)
+            first, first_old, first_new, first_key = known.setdefault(
+                id(tensor(old.field, key)), here
+            )
+            if first == name:
+                continue
+            found = name
+            pairs = [(first_old, old), (first_new, new)]
+            if any(a.expansion.bases[first_key] != b.expansion.bases[key] for a, b in pairs):
+                raise ModuleError(
+                    f"{first!r} and {name!r} are one tensor, which would need "
+                    f"{first_new.expansion.bases[first_key]!r} and {new.expansion.bases[key]!r}: "
+                    "give both blocks the same basis, or each a tensor of its own"
+                )
+            put(new.field, new.expansion.names(key), tensor(first_new.field, first_key))
+    return found
 
 
 def transformed(matrix: Tensor, stack: Tensor) -> Tensor:

@@ -53,7 +53,8 @@ def compress(
     depth is drawn towards its mean over depth until it no longer is, so that it stays positive.
 
     Args:
-        model: any module that contains ODE blocks; it is not changed.
+        model: any module that contains ODE blocks; it is not changed. Weights that blocks share
+            stay shared, which needs the same new basis.
         basis: the new basis, or a mapping from patterns of tensor names to bases as `ODEBlock`
             takes it. None leaves the bases as they are.
         steps: the new number of steps, or a mapping from patterns of block names to numbers.

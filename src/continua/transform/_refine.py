@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from continua._errors import ArgumentError, ModuleError
 from continua.field import copied, gathered, is_sharded, tensor
 
-from ._blocks import blocks, transformed
+from ._blocks import blocks, tie, transformed
 from ._elastic import Elastic
 
 M = TypeVar("M", bound=nn.Module)
@@ -37,7 +37,8 @@ def refine(model: nn.Module, optimizer: Any = None, factor: int = 2) -> Any:
     map, and its groups and settings are kept. A learning-rate schedule has to be made anew.
 
     Args:
-        model: any module that contains ODE blocks; it is not changed. An `Elastic` grows: what it
+        model: any module that contains ODE blocks; it is not changed. Weights that blocks share
+            stay shared, which needs the same bases. An `Elastic` grows: what it
             was is then its second size, statistics included.
         optimizer: of the model's parameters; it is not changed. May be left out:
             `refine(model, 4)`.
@@ -77,6 +78,7 @@ def refine(model: nn.Module, optimizer: Any = None, factor: int = 2) -> Any:
             found[name] = matrix
         block.rebase(stacks, block.solver.refined(factor))
         matrices |= {id(tensor(block.field, name)): matrix for name, matrix in found.items()}
+    tie(model, fine)
     return fine if optimizer is None else (fine, _carried(optimizer, model, fine, matrices))
 
 
