@@ -245,3 +245,18 @@ def test_bad_models():
     for verb in (lambda m: ct.compress(m, steps=2), ct.unroll):
         with pytest.raises(ct.ArgumentError, match=r"elastic\.at"):
             verb(elastic)
+
+
+def test_sizes_follow_the_solver_and_the_gradient_of_the_model(data):
+    x, _ = data
+    elastic = ct.Elastic(net(solver=ct.RK4(steps=4), norm=True), [4, {"steps": 2}])
+    size = elastic.sizes[1]
+    elastic(x, size=size)  # has statistics, which stay
+    elastic.model[1].solver, elastic.model[1].gradient = ct.Euler(steps=8), ct.Checkpoint()
+    elastic.eval()
+    assert torch.equal(elastic(x, size=size), elastic.at(size)(x))
+    found = []
+    elastic.model[1].recorders.append(found.append)
+    out = elastic(x, size=size)
+    out.sum().backward()
+    assert found[0].evaluations == found[0].backward.evaluations == 2

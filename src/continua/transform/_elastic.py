@@ -66,10 +66,7 @@ class Elastic(nn.Module):
         check_nested([model, *made], sizes)
         self.model, self.sizes = model, tuple(sizes)
         self.statistics = nn.ModuleList(_Buffers(small) for small in made[1:])
-        self._small = [
-            _Small(model, small, each.get("method", "project"))
-            for small, each in zip(made[1:], arguments[1:], strict=True)
-        ]
+        self._take(made[1:], arguments[1:])
         self.register_buffer("turn", torch.zeros((), dtype=torch.int64))
 
     def forward(self, *args: Any, size: Choice | None = None, **kwargs: Any) -> Any:
@@ -83,7 +80,18 @@ class Elastic(nn.Module):
         index = 0 if size is None else self.index(size)
         if index == 0:
             return self.model(*args, **kwargs)
+        if self._kinds != _kinds(self.model):
+            arguments = choices(self.model, self.sizes)[1:]
+            self._take([compress(self.model, **each) for each in arguments], arguments)
         return self._small[index - 1].call(self.model, self.statistics[index - 1], args, kwargs)
+
+    def _take(self, made: Sequence[nn.Module], arguments: Sequence[dict[str, Any]]) -> None:
+        """Run the smaller sizes as `compress` made them."""
+        self._kinds = _kinds(self.model)
+        self._small = [
+            _Small(self.model, small, each.get("method", "project"))
+            for small, each in zip(made, arguments, strict=True)
+        ]
 
     def loss(self, x: Any, criterion: Callable[[Any], Tensor]) -> Tensor:
         """The mean loss of the full size and of `trained(turn)`, where `turn` counts the calls.
@@ -163,6 +171,11 @@ class Elastic(nn.Module):
     def extra_repr(self) -> str:
         """What stands in the first lines of the repr."""
         return f"sizes={list(self.sizes)}"
+
+
+def _kinds(model: nn.Module) -> list[tuple[Any, ...]]:
+    """What the blocks of a model have besides tensors, and a user may change."""
+    return [(block.solver, block.gradient, block.programs) for block in blocks(model).values()]
 
 
 class _Buffers(nn.Module):
