@@ -247,6 +247,14 @@ def test_bad_models():
             verb(elastic)
 
 
+@pytest.mark.parametrize(
+    "verb", [lambda m: ct.compress(m, steps=2), ct.refine, ct.unroll, ct.revert, ct.align]
+)
+def test_an_elastic_part_of_a_model_is_named(verb):
+    with pytest.raises(ct.ArgumentError, match="in the place of '1'"):
+        verb(nn.Sequential(nn.Linear(3, 3), ct.Elastic(net(), [4, 2])))
+
+
 def test_sizes_follow_the_solver_and_the_gradient_of_the_model(data):
     x, _ = data
     elastic = ct.Elastic(net(solver=ct.RK4(steps=4), norm=True), [4, {"steps": 2}])

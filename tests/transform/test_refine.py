@@ -149,6 +149,30 @@ def test_an_optimizer_of_another_model():
         ct.refine(model, torch.optim.SGD(nn.Linear(2, 2).parameters()))
 
 
+def test_an_elastic_model_grows_with_its_optimizer():
+    elastic = ct.Elastic(make_pair(4)[0], [4, 2])
+    x = torch.randn(3, 4)
+    optimizer = torch.optim.SGD(elastic.parameters(), lr=0.1, momentum=0.9)
+    elastic(x).sum().backward()
+    optimizer.step()
+    grown, carried = ct.refine(elastic, optimizer)
+    assert grown.sizes == (8, 4, 2)
+    grown(x, size=4).sum().backward()
+    carried.step()
+    held = {p for group in carried.param_groups for p in group["params"]}
+    assert held == set(grown.parameters()) == set(carried.state)
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adafactor, torch.optim.LBFGS])
+def test_optimizers_whose_state_is_not_of_the_shape_of_the_parameters(make):
+    block = ct.ODEBlock(mlp(4), ct.PiecewiseConstant(2), ct.Euler(steps=2))
+    optimizer = make(block.parameters())
+    block(torch.randn(3, 4)).sum().backward()
+    optimizer.step(lambda: torch.zeros(()))
+    with pytest.raises(ct.ArgumentError, match=f"state of {make.__name__} cannot be carried over"):
+        ct.refine(block, optimizer)
+
+
 # -- weights that blocks share ---------------------------------------------------------------------
 
 

@@ -143,14 +143,23 @@ def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
 
 def relative_error(found: Any, target: Any) -> Tensor:
     """The mean square of a difference, relative to that of the target; not in half precision."""
-    pairs = [
-        (a, b) if a.dtype == torch.float64 else (a.float(), b.float())
-        for a, b in zip(tree_leaves(found), tree_leaves(target), strict=True)
-        if isinstance(a, Tensor) and a.is_floating_point()
-    ]
-    tiny = torch.finfo(pairs[0][1].dtype).tiny
-    gaps = [(a - b).square().mean() / b.square().mean().clamp(min=tiny) for a, b in pairs]
+    gaps = []
+    for a, b in zip(comparable(found), comparable(target), strict=True):
+        size = b.abs().square().mean()
+        gaps.append((a - b).abs().square().mean() / size.clamp(min=torch.finfo(size.dtype).tiny))
+    if not gaps:
+        raise ArgumentError("the outputs have no real or complex numbers that could be compared")
     return torch.stack(gaps).sum()
+
+
+def comparable(outputs: Any) -> list[Tensor]:
+    """The real and complex tensors of some outputs, in single precision at least."""
+    leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)]
+    return [
+        leaf.to(torch.promote_types(leaf.dtype, torch.float32))
+        for leaf in leaves
+        if leaf.is_floating_point() or leaf.is_complex()
+    ]
 
 
 def described(leaves: Sequence[Tensor]) -> str:

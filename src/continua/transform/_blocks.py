@@ -30,8 +30,12 @@ def refuse_elastic(model: object) -> None:
     """A change of the blocks of an elastic model would leave its sizes behind."""
     from ._elastic import Elastic  # which is made of verbs that refuse it
 
-    if isinstance(model, Elastic):
-        raise ArgumentError("this is for plain models; give one size of it, elastic.at(size)")
+    for name, part in model.named_modules() if isinstance(model, nn.Module) else ():
+        if isinstance(part, Elastic):
+            part_of = f" in the place of {name!r}" if name else ""
+            raise ArgumentError(
+                f"this is for plain models; give one size of it, elastic.at(size){part_of}"
+            )
 
 
 def blocks_if_any(model: nn.Module) -> dict[str, ODEBlock]:
