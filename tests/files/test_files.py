@@ -12,7 +12,7 @@ from torch import nn
 import continua as ct
 from continua.models import continuous_net
 from continua.transform import recipe_of
-from nets import Net, make_net, make_pair, scrambled
+from nets import Net, make_net, make_pair, scrambled, shared_pair
 
 load = partial(ct.load, trust=["nets"])
 
@@ -316,3 +316,10 @@ def test_sizes_that_are_not_in_a_file(saved, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ct.FileError, match="sizes that cannot be"):
         load(tmp_path)
+
+
+def test_weights_that_blocks_share_are_one_again(tmp_path):
+    model = ct.build(shared_pair, width=3)
+    loaded = load(ct.save(ct.refine(model), tmp_path))
+    assert loaded[0].field[0].weight is loaded[1].field[0].weight
+    assert loaded[0].basis == ct.PiecewiseConstant(4)

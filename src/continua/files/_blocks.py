@@ -13,7 +13,7 @@ from continua.basis import Basis
 from continua.field import listed, tensor
 from continua.gradient import Gradient
 from continua.solve import Solver
-from continua.transform import blocks_if_any
+from continua.transform import blocks_if_any, coefficients, tie
 
 from ._disk import entry
 from ._factory import decoded_value
@@ -26,6 +26,7 @@ def match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> No
         raise FileError(
             f"{path} describes the blocks {listed(configs)}, but its factory makes {listed(found)}"
         )
+    before = coefficients(model)
     for name, block in found.items():
         where = f"{path}, block {name!r}"
         told = entry(configs, name, dict, path)
@@ -42,3 +43,4 @@ def match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> No
         solver = decoded_value(Solver, entry(told, "solver", dict, where))
         block.rebase(stacks, solver, span)
         block.gradient = decoded_value(Gradient, entry(told, "gradient", dict, where))
+    tie(before, model)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ModuleError
+from continua.basis import Basis
 from continua.block import ODEBlock
 from continua.field import contract, put, tensor
 
@@ -45,33 +46,39 @@ def blocks_if_any(model: nn.Module) -> dict[str, ODEBlock]:
     return {name: m for name, m in model.named_modules() if isinstance(m, ODEBlock)}
 
 
-def tie(model: nn.Module, changed: nn.Module) -> str | None:
-    """Let the blocks of a changed copy share the tensors that those of the model share.
+#: the bases and coefficients of blocks, by the names of block and tensor
+Coefficients = dict[tuple[str, str], tuple[Basis, Tensor]]
+
+
+def coefficients(model: nn.Module) -> Coefficients:
+    """The bases and coefficients of all blocks of a model."""
+    return {
+        (name, key): (basis, tensor(block.field, key))
+        for name, block in blocks_if_any(model).items()
+        for key, basis in block.expansion.bases.items()
+    }
+
+
+def tie(before: Coefficients, model: nn.Module) -> str | None:
+    """Let blocks whose coefficients were replaced share those that they shared before.
 
     Returns:
         The name of one that they share.
     """
-    known: dict[int, tuple[str, ODEBlock, ODEBlock, str]] = {}
-    found = None
-    for at, old in blocks(model).items():
-        new = blocks(changed)[at]
-        for key in old.expansion.bases:
-            name = f"{at}.field.{key}"
-            here = (name, old, new, key)
-            first, first_old, first_new, first_key = known.setdefault(
-                id(tensor(old.field, key)), here
+    after, first, found = coefficients(model), dict[int, tuple[str, str]](), None
+    for place, (basis, old) in before.items():
+        other = first.setdefault(id(old), place)
+        if other == place:
+            continue
+        found, known = (f"{at}.field.{key}" for at, key in (place, other))
+        if before[other][0] != basis or after[other][0] != after[place][0]:
+            raise ModuleError(
+                f"{known!r} and {found!r} are one tensor, which would need {after[other][0]!r} and "
+                f"{after[place][0]!r}: give both blocks the same basis, or each a tensor of its own"
             )
-            if first == name:
-                continue
-            found = name
-            pairs = [(first_old, old), (first_new, new)]
-            if any(a.expansion.bases[first_key] != b.expansion.bases[key] for a, b in pairs):
-                raise ModuleError(
-                    f"{first!r} and {name!r} are one tensor, which would need "
-                    f"{first_new.expansion.bases[first_key]!r} and {new.expansion.bases[key]!r}: "
-                    "give both blocks the same basis, or each a tensor of its own"
-                )
-            put(new.field, new.expansion.names(key), tensor(first_new.field, first_key))
+        block = model.get_submodule(place[0])
+        assert isinstance(block, ODEBlock)
+        put(block.field, block.expansion.names(place[1]), after[other][1])
     return found
 
 

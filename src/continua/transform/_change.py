@@ -27,7 +27,7 @@ from continua.gradient import checked_solver
 
 from ._asked import Method
 from ._batches import Batches
-from ._blocks import blocks, tie, transformed
+from ._blocks import blocks, coefficients, tie, transformed
 from ._budget import Choices
 from ._correct import Correction
 from ._fit import fit_blocks
@@ -106,7 +106,7 @@ class Changes(Generic[M]):
                 for key, target in targets.items()
             }
             block.rebase(stacks, used)
-        shared = tie(self._model, small)
+        shared = tie(coefficients(self._model), small)
         if shared and self._method == "fit":
             raise ModuleError(
                 f"{shared!r} is a tensor of another block too, and method='fit' changes one block "

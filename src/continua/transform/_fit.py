@@ -78,8 +78,11 @@ class _Pair:
         self.teacher, self.small, self.batches = teacher, small, batches
         self.block, self.other = blocks(small)[name], blocks(teacher)[name]
         args, kwargs = reached(small, self.block, next(iter(batches)))
-        if not isinstance(args[0] if args else None, Tensor):
-            raise ModuleError(f"block {name!r} has a state that is no tensor: it cannot be fitted")
+        state = args[0] if args else None
+        if not isinstance(state, Tensor) or state.is_complex():
+            raise ModuleError(
+                f"block {name!r} has a state that is no real tensor: it cannot be fitted"
+            )
         self._map_of = functools.partial(FinalMap, name=name, args=args, kwargs=kwargs, final=final)
         self.map = self._map_of(self.block)
         self.basis = self.block.expansion.weights[self.map.weight]

@@ -11,7 +11,7 @@ from torch.optim import LBFGS, Optimizer
 from continua._errors import ArgumentError, ModuleError
 from continua.field import copied, gathered, is_sharded, tensor
 
-from ._blocks import blocks, refuse_elastic, tie, transformed
+from ._blocks import blocks, coefficients, refuse_elastic, tie, transformed
 from ._elastic import Elastic
 
 M = TypeVar("M", bound=nn.Module)
@@ -83,7 +83,7 @@ def refine(model: nn.Module, optimizer: Any = None, factor: int = 2) -> Any:
             found[name] = matrix
         block.rebase(stacks, block.solver.refined(factor))
         matrices |= {id(tensor(block.field, name)): matrix for name, matrix in found.items()}
-    tie(model, fine)
+    tie(coefficients(model), fine)
     return fine if optimizer is None else (fine, _carried(optimizer, model, fine, matrices))
 
 
