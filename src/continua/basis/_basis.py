@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -134,9 +133,9 @@ class Basis(Value, ABC):
             Fourier(1, period=2.0)
         """
         near = type(self).of_size(size)
-        first = list(self.arguments())[:1]
+        first = {name: getattr(near, name) for name in list(self.arguments())[:1]}
         try:
-            made = replace(self, **{name: getattr(near, name) for name in first})
+            made = type(self)(**self.arguments() | first)
         except ArgumentError as error:
             raise ArgumentError(f"{self!r} has no member of {size} functions: {error}") from None
         if made.size != size:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import replace
 from typing import NoReturn, Self
 
 import torch
@@ -243,8 +242,7 @@ class _Radial(Sized):
 
     def resized(self, size: int) -> Self:
         """So many centres; a width that is not the default one stays as it is."""
-        made = super().resized(size)
-        return replace(made, width=None) if self.width == self._distance else made
+        return type(self)(size) if self.width == self._distance else super().resized(size)
 
     @property
     def frequency(self) -> float:
