@@ -282,8 +282,8 @@ def test_an_elastic_model_is_one_file(tmp_path):
     torch.manual_seed(0)
     elastic = ct.Elastic(ct.build(Net, width=5), [4, 2, 1])
     x = torch.randn(8, 3)
-    for _ in range(4):
-        elastic.loss(x, lambda out: out.square().mean())
+    for step in range(4):
+        elastic.loss(x, lambda out: out.square().mean(), step)
     ct.save(elastic, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "config.json"}
     loaded = load(tmp_path)

@@ -50,12 +50,10 @@ class Elastic(nn.Module):
         >>> block = ct.ODEBlock(nn.Linear(2, 2), ct.PiecewiseConstant(4), ct.Euler(steps=4))
         >>> elastic = ct.Elastic(block, sizes=[4, 2, 1])
         >>> x, y = torch.ones(3, 2), torch.tensor([0, 1, 1])
-        >>> elastic.loss(x, lambda out: nn.functional.cross_entropy(out, y)).backward()
+        >>> elastic.loss(x, lambda out: nn.functional.cross_entropy(out, y), step=0).backward()
         >>> elastic.at(2).field.weight.shape
         torch.Size([2, 2, 2])
     """
-
-    turn: Tensor
 
     def __init__(self, model: nn.Module, sizes: Sequence[Choice]):
         super().__init__()
@@ -67,7 +65,6 @@ class Elastic(nn.Module):
         self.model, self.sizes = model, tuple(sizes)
         self.statistics = nn.ModuleList(_Buffers(small) for small in made[1:])
         self._take(made[1:], arguments[1:])
-        self.register_buffer("turn", torch.zeros((), dtype=torch.int64))
 
     def forward(self, *args: Any, size: Choice | None = None, **kwargs: Any) -> Any:
         """The outputs of one size.
@@ -93,17 +90,16 @@ class Elastic(nn.Module):
             for small, each in zip(made, arguments, strict=True)
         ]
 
-    def loss(self, x: Any, criterion: Callable[[Any], Tensor]) -> Tensor:
-        """The mean loss of the full size and of `trained(turn)`, where `turn` counts the calls.
+    def loss(self, x: Any, criterion: Callable[[Any], Tensor], step: int) -> Tensor:
+        """The mean loss of the full size and of `trained(step)`.
 
         Args:
             x: the input of the model.
             criterion: the loss of a size, given its outputs.
+            step: its number in the course of the training.
         """
-        sizes = (None, *self.trained(int(self.turn)))
-        losses = [criterion(self(x, size=size)) for size in sizes]
-        self.turn += 1
-        return torch.stack(losses).mean()
+        sizes = (None, *self.trained(step))
+        return torch.stack([criterion(self(x, size=size)) for size in sizes]).mean()
 
     def trained(self, step: int) -> tuple[Choice, ...]:
         """The smaller sizes that a step trains beside the full one.
