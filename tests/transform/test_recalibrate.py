@@ -152,7 +152,7 @@ X = torch.randn(8, 6)
         (3, "not int"),
         ([X, X[0]], "batch 1 is"),
         ([X, X.double()], r"batch 1 is \[8, 6\] in float64"),
-        ([X, X[:, :4]], r"does not take a batch of \[8, 4\]"),
+        ([X, X[:, :4]], r"batch 1: the model refuses \[8, 4\]"),
         ([torch.zeros(8, dtype=torch.int64)], "without labels"),
         ([(X, torch.zeros(8, dtype=torch.int64))], "without labels"),
         ([X, X * float("nan")], "batch 1 contains NaN"),

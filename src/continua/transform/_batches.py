@@ -96,7 +96,7 @@ class Batches:
             )
         shapes = tuple(leaf.shape[1:] for leaf in leaves)
         if shapes not in self._known:
-            _call_once(self._model, tree_map(self._moved, batch), self._of)
+            _call_once(self._model, tree_map(self._moved, batch), f"batch {i}{self._of}")
             self._known.add(shapes)
 
 
@@ -105,6 +105,18 @@ def call(model: nn.Module, batch: Any) -> Any:
     if isinstance(batch, Mapping):
         return model(**batch)
     return model(*batch) if isinstance(batch, list | tuple) else model(batch)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """A model in evaluation mode; each part has its own mode again afterwards."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 class _ReachedError(Exception):
@@ -184,19 +196,16 @@ def _listed(batches: Iterable[Any], least: int, name: str) -> Iterable[Any]:
 
 
 @torch.no_grad()
-def _call_once(model: nn.Module, batch: Any, of: str) -> None:
-    modes = {module: module.training for module in model.modules()}
+def _call_once(model: nn.Module, batch: Any, where: str) -> None:
     try:
-        call(model.eval(), batch)
+        with evaluating(model):
+            call(model, batch)
     except REFUSALS as error:
         leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
         raise ArgumentError(
-            f"the model does not take a batch{of} of {described(leaves)} ({_first_line(error)}); "
+            f"{where}: the model refuses {described(leaves)} ({_first_line(error)}); "
             "a batch is what the model is called with, without labels"
         ) from error
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def _first_line(error: Exception) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
 
 from continua._errors import ArgumentError, ModuleError
+from continua._values import whole_number
 from continua.field import copied, gathered, is_sharded, tensor
 
 from ._blocks import blocks, coefficients, refuse_elastic, tie, transformed
@@ -58,8 +59,7 @@ def refine(model: nn.Module, optimizer: Any = None, factor: int = 2) -> Any:
     """
     if not isinstance(optimizer, Optimizer | None):
         optimizer, factor = None, optimizer
-    if isinstance(factor, bool) or not isinstance(factor, int) or factor < 1:
-        raise ArgumentError(f"factor is a whole number of at least 1, not {factor!r}")
+    factor = whole_number("factor", factor)
     if isinstance(model, Elastic):
         if optimizer is None:
             return model.grown(refine(model.model, factor))

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from continua._errors import ArgumentError
+from continua._values import whole_number
 from continua.basis import Basis, projection, quadrature
 from continua.block import ODEBlock
 from continua.field import Expansion
@@ -46,10 +47,7 @@ def size_arguments(model: nn.Module, size: Choice) -> dict[str, Any]:
                 "compress look at data"
             )
         return {"per_block": {}} | dict(size)  # {} is the model as it is
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ArgumentError(
-            f"a size is a whole number of at least 1 or arguments of compress, not {size!r}"
-        )
+    size = whole_number("a size without arguments of compress", size)
     full = own_size(model)
     if full is None:
         raise ArgumentError(
@@ -92,7 +90,7 @@ def _resized(expansion: Expansion, bases: Mapping[str, Basis], size: int) -> dic
 
 def _fewer_steps(block: ODEBlock, size: int, full: int) -> Any:
     """The block's solver with steps in proportion; one that chooses its own steps stays."""
-    steps = block.solver.config().get("steps")
+    steps = block.solver.steps
     if steps is None:
         return block.solver
     return block.solver.with_steps(max(round(steps * size / full), 1))
