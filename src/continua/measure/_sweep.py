@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError
 from continua._tables import html_table, text_table
+from continua._values import whole_number
 from continua.transform import Choice, Elastic, blocks, call, check_sizes, compress, size_arguments
 from continua.transform import size as size_of
 
@@ -130,8 +131,7 @@ def sweep(
     """
     if not callable(evaluate):
         raise ArgumentError(f"evaluate is a function of a model, not {evaluate!r}")
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise ArgumentError(f"rounds is a whole number of at least 1, not {rounds!r}")
+    whole_number("rounds", rounds)
     made = _sized(model, sizes)
     times: list[float | None] = [None] * len(made)
     if x is not None:
