@@ -156,10 +156,9 @@ def cost(options: argparse.Namespace, steps: int = 12) -> dict[str, float]:
                 times[name].append(time.process_time() - started)
     medians = {name: statistics.median(values) for name, values in times.items()}
     ratios = {name: value / medians["size 4"] for name, value in medians.items()}
-    # The second third trains two sizes in every step.
-    ratios["grown"] = (
-        ratios["size 1"] + ratios["size 2"] + ratios["size 1"] + ratios["elastic"]
-    ) / 3
+    if {"size 1", "size 2", "elastic"} <= ratios.keys():
+        # The second third trains two sizes in every step.
+        ratios["grown"] = (2 * ratios["size 1"] + ratios["size 2"] + ratios["elastic"]) / 3
     return ratios
 
 

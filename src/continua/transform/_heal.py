@@ -109,13 +109,7 @@ def heal(
     read = Batches(made, batches, least=2)
     Batches(guide, [next(iter(read))])
     held = _Loss(made, guide, trajectory)
-    ours, theirs = (sum(p.numel() for p in model.parameters()) for model in (small, teacher))
-    if ours > theirs:
-        warnings.warn(
-            f"the model to heal has {ours:,} parameters and its teacher {theirs:,}; the smaller "
-            "model comes first: heal(small, teacher, batches)",
-            stacklevel=2,
-        )
+    _warn_swapped(small, teacher)
     if not (trained := [p for p in made.parameters() if p.requires_grad]):
         raise ArgumentError("every parameter of the model to heal is frozen: nothing to train")
     modes = [module.training for module in made.modules()]
@@ -158,6 +152,16 @@ def _check_numbers(**numbers: float) -> None:
     for name, value in numbers.items():
         if not (math.isfinite(value) and value >= 0):
             raise ArgumentError(f"{name} is a finite number of at least 0, not {value!r}")
+
+
+def _warn_swapped(small: nn.Module, teacher: nn.Module) -> None:
+    ours, theirs = (sum(p.numel() for p in model.parameters()) for model in (small, teacher))
+    if ours > theirs:
+        warnings.warn(
+            f"the model to heal has {ours:,} parameters and its teacher {theirs:,}; the smaller "
+            "model comes first: heal(small, teacher, batches)",
+            stacklevel=3,
+        )
 
 
 class _Best:
