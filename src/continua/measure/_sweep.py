@@ -73,7 +73,7 @@ class Front:
         full = self.variants[0]
         for v in self.variants:
             row = [
-                _told(v.size),
+                _written(v.size),
                 f"{v.value:.6g}",
                 f"{v.value - full.value:+.3g}",
                 f"{v.parameters:,}",
@@ -144,7 +144,7 @@ def sweep(
             value = value.item()
         if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
             raise ArgumentError(
-                f"evaluate gives {value!r} for size {_told(size)}; it must give a finite number"
+                f"evaluate gives {value!r} for size {_written(size)}; it must give a finite number"
             )
         small.eval()  # whatever evaluate did
         found = size_of(small)
@@ -205,7 +205,7 @@ def _timed(models: Sequence[nn.Module], x: Any, rounds: int) -> list[float]:
     return [median(found) for found in times]
 
 
-def _told(size: Choice) -> str:
+def _written(size: Choice) -> str:
     if isinstance(size, int):
         return str(size)
     return ", ".join(f"{key}={value!r}" for key, value in size.items()) or "as it is"

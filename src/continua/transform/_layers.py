@@ -140,10 +140,10 @@ class LayerBlock(ODEBlock):
     """
 
     layout: Layout
-    _kept: Kept
+    _kept: KeptSteps
 
     def __init__(self, units: Sequence[nn.Module], layout: Layout, *, move: bool = False):
-        vars(self).update(layout=layout, _kept=Kept())
+        vars(self).update(layout=layout, _kept=KeptSteps())
         count = len(units)
         # Of layers with and without dropout, one that has it.
         full = max(units, key=lambda unit: sum(type(m) is not nn.Identity for m in unit.modules()))
@@ -249,7 +249,7 @@ class LayerBlock(ODEBlock):
         return made
 
 
-class Kept(dict[tuple[bool, bool], Steps]):
+class KeptSteps(dict[tuple[bool, bool], Steps]):
     """Layers that were made; copies of a block make their own."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

@@ -1,4 +1,4 @@
-"""Statistics read again, weights untouched."""
+"""Statistics re-estimated, weights untouched."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def recalibrate(model: M, batches: Iterable[Any]) -> M:
-    r"""A model whose batch-norm statistics are read again, at every depth.
+    r"""A model whose batch-norm statistics are re-estimated, at every depth.
 
     Weights that were changed without training, as `compress` does, no longer fit the running
     statistics of the norms behind them. Some forward passes give new ones. Each is the mean over
@@ -59,13 +59,13 @@ def recalibrate(model: M, batches: Iterable[Any]) -> M:
 
 @torch.no_grad()
 def reestimate(model: nn.Module, batches: Iterable[Any]) -> None:
-    """Read the statistics of a model again, in place.
+    """Re-estimate the statistics of a model, in place.
 
     Args:
         model: whose statistics change.
         batches: of inputs.
     """
-    with reading(model) as norms:
+    with norms_training(model) as norms:
         if not norms and not any(b.expansion.state for b in blocks_if_any(model).values()):
             return
         for i, batch in enumerate(batches):
@@ -75,7 +75,7 @@ def reestimate(model: nn.Module, batches: Iterable[Any]) -> None:
 
 
 @contextmanager
-def reading(model: nn.Module) -> Iterator[list[_NormBase]]:
+def norms_training(model: nn.Module) -> Iterator[list[_NormBase]]:
     """The norms of a model, set to training with all that has state; as they were afterwards."""
     norms = statistics(model)
     momenta = [norm.momentum for norm in norms]

@@ -26,7 +26,7 @@ def smaller_choices(block: ODEBlock, solvers: bool) -> list[dict[str, Any]]:
 
     The weights go to smaller members of their family. Where they have several bases, all of these
     are halved again and again instead. State keeps its basis as far as
-    the evaluations can tell its functions apart: with statistics that are read again this costs
+    the evaluations can tell its functions apart: with re-estimated statistics this costs
     little and keeps much.
 
     Args:
