@@ -168,8 +168,11 @@ def _stepper(
     def criterion(out: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(out, y)
 
+    steps = itertools.count()
+
     def step() -> None:
-        loss = criterion(model(x)) if elastic is None else elastic.loss(x, criterion)
+        number = next(steps)
+        loss = criterion(model(x)) if elastic is None else elastic.loss(x, criterion, number)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

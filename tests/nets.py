@@ -68,6 +68,14 @@ def make_pair(width: int) -> nn.Sequential:
     return nn.Sequential(first, nn.Tanh(), second)
 
 
+def shared_pair(width: int) -> nn.Sequential:
+    """Two blocks with one weight."""
+    pair = (ct.ODEBlock(mlp(width), ct.PiecewiseConstant(2)) for _ in range(2))
+    model = nn.Sequential(*pair)
+    model[1].field[0].weight = model[0].field[0].weight
+    return model
+
+
 def not_a_model(command: str) -> int:
     raise AssertionError(f"a file made continua call this with {command!r}")
 

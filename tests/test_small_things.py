@@ -95,6 +95,16 @@ def test_save_checks_the_factory(tmp_path):
         ct.save(model, tmp_path, nn.Linear, {"in_features": 3, "out_features": 5})
 
 
+def test_save_checks_the_factory_that_build_recorded(tmp_path):
+    model = ct.compress(ct.build(make_pair, width=4), ct.Constant(), steps=1)
+    state = torch.get_rng_state()
+    ct.save(model, tmp_path)
+    assert torch.equal(torch.get_rng_state(), state)
+    model[1] = nn.Linear(4, 5)
+    with pytest.raises(ct.ArgumentError, match=r"make_pair.*only the model has '1.weight'"):
+        ct.save(model, tmp_path)
+
+
 # -- imports -----------------------------------------------------------------------------------
 
 

@@ -59,3 +59,10 @@ def test_refinement_names_a_remedy(family):
     with pytest.raises(ArgumentError, match=r"BSpline or Legendre basis, then refine") as error:
         family(3).refined(2)
     assert repr(family(3)) in str(error.value)
+
+
+@every_family
+def test_the_default_width_follows_the_number_of_centres(family):
+    assert family(8).resized(2) == family(2)
+    assert family(9).resized(4).halved() == family(2)
+    assert family(8, width=0.3).resized(2) == family(2, width=0.3)

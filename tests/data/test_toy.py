@@ -90,7 +90,7 @@ def test_n_and_the_share_can_be_chosen():
 @pytest.mark.parametrize(
     ("option", "match"),
     [
-        ({"n": 7}, "n is a whole number of points from 8 on, not 7"),
+        ({"n": 7}, "n is a whole number of at least 8, not 7"),
         ({"n": 10.0}, "n is a whole number"),
         ({"noise": -1}, "noise is a standard deviation from 0 on, not -1"),
         ({"noise": float("inf")}, "noise"),

@@ -115,7 +115,7 @@ def test_random_bounces_stay_inside_and_cannot_be_foreseen():
 @pytest.mark.parametrize(
     ("option", "match"),
     [
-        ({"n": 0}, "n is a whole number from 1 on, not 0"),
+        ({"n": 0}, "n is a whole number of at least 1, not 0"),
         ({"frames": 1.5}, "frames is"),
         ({"size": 16, "digit_size": 17}, "digits of 17 pixels do not fit into frames of 16"),
         ({"speed": 2}, "speed is the way"),

@@ -14,7 +14,7 @@ from torch import nn
 import continua as ct
 from continua.models import continuous_net
 from continua.transform import recipe_of
-from nets import Net, make_net, make_pair, scrambled
+from nets import Net, make_net, make_pair, scrambled, shared_pair
 
 load = partial(ct.load, trust=["nets"])
 
@@ -305,8 +305,8 @@ def test_an_elastic_model_is_one_file(tmp_path):
     torch.manual_seed(0)
     elastic = ct.Elastic(ct.build(Net, width=5), [4, 2, 1])
     x = torch.randn(8, 3)
-    for _ in range(4):
-        elastic.loss(x, lambda out: out.square().mean())
+    for step in range(4):
+        elastic.loss(x, lambda out: out.square().mean(), step)
     ct.save(elastic, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "config.json"}
     loaded = load(tmp_path)
@@ -339,3 +339,10 @@ def test_sizes_that_are_not_in_a_file(saved, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ct.FileError, match="sizes that cannot be"):
         load(tmp_path)
+
+
+def test_weights_that_blocks_share_are_one_again(tmp_path):
+    model = ct.build(shared_pair, width=3)
+    loaded = load(ct.save(ct.refine(model), tmp_path))
+    assert loaded[0].field[0].weight is loaded[1].field[0].weight
+    assert loaded[0].basis == ct.PiecewiseConstant(4)

@@ -56,8 +56,8 @@ def test_sizes_may_be_arguments_of_compress(model):
 def test_an_elastic_model_gives_its_own_statistics(model):
     x = torch.randn(9, 3) + 2
     elastic = ct.Elastic(model, [4, 2, 1])
-    for _ in range(4):
-        elastic.loss(x, torch.sum)
+    for step in range(4):
+        elastic.loss(x, torch.sum, step)
     front = ct.sweep(elastic, lambda m: m(x).sum())
     elastic.eval()
     assert [v.value for v in front.variants] == [elastic(x, size=n).sum().item() for n in (4, 2, 1)]

@@ -89,7 +89,7 @@ def test_clips_play(tmp_path):
         ({"a": clip(channels=2)}, {}, r"1 or 3 channels"),
         ({"a": clip(0)}, {}, r"'a' is \[0, "),
         ({"a": clip(), "b": clip(height=4)}, {}, r"frames of 'b' are \[1, 4, 8\], others are"),
-        ({"a": clip()}, {"given": 13}, "of 12 frames 0 to 12 can be given, not 13"),
+        ({"a": clip()}, {"given": 13}, "the number of frames given is at most 12, not 13"),
     ],
 )
 def test_what_cannot_be_shown(rows, options, match, tmp_path):
@@ -103,7 +103,7 @@ def test_what_cannot_be_shown(rows, options, match, tmp_path):
 def test_what_cannot_play(tmp_path):
     with pytest.raises(ct.ArgumentError, match=r"as a .gif, not as 'a.mp4'"):
         plot.play({"a": clip()}, tmp_path / "a.mp4")
-    with pytest.raises(ct.ArgumentError, match="fps is a whole number from 1 to 50, not 0"):
+    with pytest.raises(ct.ArgumentError, match="fps is a whole number of at least 1, not 0"):
         plot.play({"a": clip()}, tmp_path / "a.gif", fps=0)
     with pytest.raises(ct.ShapeError, match="'b' has 11 frames and another has 12"):
         plot.play({"a": clip(), "b": clip(11)}, tmp_path / "a.gif")

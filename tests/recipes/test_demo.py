@@ -165,12 +165,12 @@ def test_the_number_of_threads_is_given_back():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"epochs": 3}, "epochs must be at least 4, one for each level of the training, not 3"),
-        ({"epochs": -1}, "epochs must be at least 4"),
-        ({"width": 0}, "width must be at least 1, not 0"),
-        ({"threads": 0}, "threads must be at least 1, not 0"),
-        ({"seed": -1}, "seed must be at least 0, not -1"),
-        ({"seed": 2**32}, "seed must be below"),
+        ({"epochs": 3}, "epochs is a whole number of at least 4, not 3"),
+        ({"epochs": -1}, "epochs is a whole number of at least 4"),
+        ({"width": 0}, "width is a whole number of at least 1, not 0"),
+        ({"threads": 0}, "threads is a whole number of at least 1, not 0"),
+        ({"seed": -1}, "seed is a whole number of at least 0, not -1"),
+        ({"seed": 2**32}, "seed is at most"),
         ({"device": "abacus"}, "no device 'abacus' here"),
         ({"device": "cuda:99"}, "no device 'cuda:99' here"),
     ],

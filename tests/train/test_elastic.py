@@ -45,7 +45,7 @@ def test_a_step_is_the_users_own_loop(tmp_path):
     torch.manual_seed(training.seed)
     elastic = ct.Elastic(make(), [2, 1])
     x, y = data.prepared(data.train.inputs), data.train.targets
-    loss = elastic.loss(x, lambda out: cross_entropy(out, y)) + 0.3 * ct.smoothness(elastic)
+    loss = elastic.loss(x, lambda out: cross_entropy(out, y), 0) + 0.3 * ct.smoothness(elastic)
     loss.backward()
     for name, p in elastic.named_parameters():
         expected = p.detach() - 0.1 * p.grad

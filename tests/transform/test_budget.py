@@ -210,7 +210,10 @@ X = [torch.ones(4, 3, dtype=torch.float64)]
         ({"within": 1, "evaluate": len}, "within= needs inputs"),
         ({"budget": 0.5, "calibrate": []}, "calibrate has no batches"),
         ({"budget": 0.5, "calibrate": [X[0] * math.nan]}, "batch 0 of calibrate contains NaN"),
-        ({"budget": 0.5, "calibrate": [torch.ones(4, 7).double()]}, "does not take a batch of"),
+        (
+            {"budget": 0.5, "calibrate": [torch.ones(4, 7).double()]},
+            "batch 0 of calibrate: the model refuses",
+        ),
         (
             {"budget": 0.01, "calibrate": X},
             r"5 parameters is below the smallest .*: 176 parameters, 0.303 of its own",

@@ -6,6 +6,7 @@ from collections import OrderedDict
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import continua as ct
 from transform.stacks import Unit
@@ -201,6 +202,60 @@ def test_the_statistics_of_norms_are_updated_as_those_of_layers():
     block(shared[0](x))
     for name, value in block.field.named_buffers():
         torch.testing.assert_close(shared[1].block0.field.get_buffer(name), value)
+
+
+class Norms(nn.Module):
+    """Layers with batch norm, called in one way or another."""
+
+    def __init__(self, layers_of):
+        super().__init__()
+        layers = (nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)) for _ in range(6))
+        self.layers = nn.ModuleList(Added(layer) for layer in layers)
+        self.layers_of = layers_of
+
+    def forward(self, x):
+        for layer in self.layers_of(self.layers):
+            x = layer(x)
+        return x
+
+
+class Added(nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        return x + self.part(x)
+
+
+def checkpointed(layers):
+    return [lambda x, layer=layer: checkpoint(layer, x, use_reentrant=False) for layer in layers]
+
+
+@pytest.mark.parametrize(
+    "layers_of",
+    [
+        lambda layers: layers,
+        lambda layers: (layers[i] for i in range(len(layers))),
+        lambda layers: (layer for part in (layers[:3], layers[3:]) for layer in part),
+        lambda layers: layers[:4],
+        checkpointed,
+    ],
+    ids=["whole", "each", "parts", "some", "checkpoint"],
+)
+def test_statistics_of_layers_however_they_are_called(layers_of):
+    torch.manual_seed(0)
+    model = Norms(layers_of).double()
+    made = ct.convert(model)
+    for _ in range(2):
+        x = torch.randn(8, 3, dtype=torch.float64, requires_grad=True)
+        out, expected = made(x), model(x)
+        torch.testing.assert_close(out, expected)
+        out.sum().backward(), expected.sum().backward()
+    plain = ct.revert(made).state_dict()
+    for name, value in model.state_dict().items():
+        if "running" in name:
+            torch.testing.assert_close(plain[name], value)
 
 
 def test_weights_are_read_anew_when_they_change():

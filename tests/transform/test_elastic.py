@@ -69,8 +69,8 @@ def test_a_size_is_what_compress_makes_with_statistics_of_its_own(size, data):
     x, y = data
     model = net(norm=True)
     elastic = ct.Elastic(model, [4, 2, 1])
-    for _ in range(6):
-        elastic.loss(x, lambda out: cross_entropy(out, y))
+    for step in range(6):
+        elastic.loss(x, lambda out: cross_entropy(out, y), step)
     plain = elastic.at(size).eval()
     expected = ct.compress(model, ct.PiecewiseConstant(size), steps=size).eval()
     assert plain[1].solver == expected[1].solver
@@ -110,7 +110,7 @@ def test_the_loss_is_the_mean_of_the_full_size_and_of_smaller_ones(data):
     model = net()
     elastic = ct.Elastic(model, [4, 2, 1])
     full, half, one = (cross_entropy(elastic(x, size=n), y) for n in (4, 2, 1))
-    losses = [elastic.loss(x, lambda out: cross_entropy(out, y)) for _ in range(3)]
+    losses = [elastic.loss(x, lambda out: cross_entropy(out, y), step) for step in range(3)]
     two, three = (full + one) / 2, (full + one + half) / 3
     torch.testing.assert_close(torch.stack(losses), torch.stack([three, two, two]))
 
@@ -130,8 +130,8 @@ def test_the_only_parameters_are_those_of_the_model():
 def test_state_dict_copy_and_device_move_keep_every_size(data):
     x, y = data
     elastic = ct.Elastic(net(norm=True), [4, 2, 1])
-    for _ in range(3):
-        elastic.loss(x, lambda out: cross_entropy(out, y)).backward()
+    for step in range(3):
+        elastic.loss(x, lambda out: cross_entropy(out, y), step).backward()
     other = ct.Elastic(net(norm=True), [4, 2, 1])
     other.load_state_dict(elastic.state_dict())
     twin = copy.deepcopy(elastic)
@@ -144,7 +144,6 @@ def test_state_dict_copy_and_device_move_keep_every_size(data):
     with torch.no_grad():
         twin.model[1].field[1].weight.add_(1)
     assert torch.equal(elastic(x, size=2), other(x, size=2))
-    assert int(other.turn) == 3
 
 
 def test_modes_are_those_of_the_model(data):
@@ -163,8 +162,8 @@ def test_refine_grows_an_elastic_model(data):
     elastic = ct.Elastic(
         net(norm=True, basis=ct.PiecewiseConstant(2), solver=ct.Euler(steps=2)), [2, 1]
     )
-    for _ in range(2):
-        elastic.loss(x, lambda out: cross_entropy(out, y))
+    for step in range(2):
+        elastic.loss(x, lambda out: cross_entropy(out, y), step)
     grown = ct.refine(elastic)
     assert grown.sizes == (4, 2, 1)
     elastic.eval(), grown.eval()
@@ -245,3 +244,26 @@ def test_bad_models():
     for verb in (lambda m: ct.compress(m, steps=2), ct.unroll):
         with pytest.raises(ct.ArgumentError, match=r"elastic\.at"):
             verb(elastic)
+
+
+@pytest.mark.parametrize(
+    "verb", [lambda m: ct.compress(m, steps=2), ct.refine, ct.unroll, ct.revert, ct.align]
+)
+def test_an_elastic_part_of_a_model_is_named(verb):
+    with pytest.raises(ct.ArgumentError, match="in the place of '1'"):
+        verb(nn.Sequential(nn.Linear(3, 3), ct.Elastic(net(), [4, 2])))
+
+
+def test_sizes_follow_the_solver_and_the_gradient_of_the_model(data):
+    x, _ = data
+    elastic = ct.Elastic(net(solver=ct.RK4(steps=4), norm=True), [4, {"steps": 2}])
+    size = elastic.sizes[1]
+    elastic(x, size=size)  # has statistics, which stay
+    elastic.model[1].solver, elastic.model[1].gradient = ct.Euler(steps=8), ct.Checkpoint()
+    elastic.eval()
+    assert torch.equal(elastic(x, size=size), elastic.at(size)(x))
+    found = []
+    elastic.model[1].recorders.append(found.append)
+    out = elastic(x, size=size)
+    out.sum().backward()
+    assert found[0].evaluations == found[0].backward.evaluations == 2

@@ -192,7 +192,7 @@ def test_a_later_block_is_refused_before_an_earlier_one_is_fitted():
         ),
         ({"calibrate": []}, "calibrate has no batches"),
         ({"calibrate": torch.randn(4, 6)}, "calibrate is a list"),
-        ({"calibrate": [torch.randn(4, 5)]}, "not take a batch of calibrate"),
+        ({"calibrate": [torch.randn(4, 5)]}, "batch 0 of calibrate: the model refuses"),
         ({"method": "guess"}, "'fit', not 'guess'"),
     ],
 )

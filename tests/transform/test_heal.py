@@ -116,7 +116,7 @@ def test_swapped_models_are_warned_of():
         ({"lr": float("nan")}, "lr is a finite number"),
         ({"batches": []}, "no batches"),
         ({"batches": [torch.randn(4, 6)]}, "1 batch of inputs"),
-        ({"batches": [torch.randn(4, 5)] * 2}, "does not take a batch"),
+        ({"batches": [torch.randn(4, 5)] * 2}, "the model refuses"),
         ({"teacher": nn.Sequential(nn.Linear(6, 3))}, "contains no ODEBlock"),
         ({"teacher": ct.ODEBlock(nn.Linear(6, 6))}, "different blocks"),
     ],

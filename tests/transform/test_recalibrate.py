@@ -152,7 +152,7 @@ X = torch.randn(8, 6)
         (3, "not int"),
         ([X, X[0]], "batch 1 is"),
         ([X, X.double()], r"batch 1 is \[8, 6\] in float64"),
-        ([X, X[:, :4]], r"does not take a batch of \[8, 4\]"),
+        ([X, X[:, :4]], r"batch 1: the model refuses \[8, 4\]"),
         ([torch.zeros(8, dtype=torch.int64)], "without labels"),
         ([(X, torch.zeros(8, dtype=torch.int64))], "without labels"),
         ([X, X * float("nan")], "batch 1 contains NaN"),
@@ -255,3 +255,33 @@ def test_layers_kept_for_a_group_bring_their_statistics():
         assert any(torch.allclose(row, known, atol=1e-5) for known in shift(model))
     one = ct.compress(model, ct.PiecewiseConstant(2), state_basis=ct.Constant(), **options)
     assert set(one.expansion.state.values()) == {ct.Constant()}
+
+
+class Labels(nn.Module):
+    """A network whose output has no floating-point numbers."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, x):
+        return self.block(x).argmax(-1)
+
+
+def test_outputs_that_cannot_be_compared():
+    block = ct.ODEBlock(nn.Linear(3, 3), ct.PiecewiseConstant(4), ct.Euler(steps=4))
+    batches = list(torch.randn(8, 3).split(4))
+    small = ct.compress(Labels(block), ct.PiecewiseConstant(2), steps=2, calibrate=batches)
+    assert small.block.solver == ct.Euler(steps=2)
+    with pytest.raises(ct.ArgumentError, match="no real or complex numbers"):
+        ct.heal(small, Labels(block), batches, steps=1)
+
+
+def test_complex_outputs_are_compared(caplog):
+    field = nn.Linear(3, 3, dtype=torch.complex64)
+    block = ct.ODEBlock(field, ct.PiecewiseConstant(4), ct.Euler(steps=4))
+    with torch.no_grad():
+        block.field.weight.copy_(10j * torch.tensor([1, -1, 1, -1])[:, None, None])
+    batches = list(torch.randn(8, 3, dtype=torch.complex64).split(4))
+    ct.compress(block, ct.PiecewiseConstant(2), steps=2, calibrate=batches)
+    assert "the outputs of the smaller model differ" in caplog.text

@@ -147,3 +147,70 @@ def test_an_optimizer_of_another_model():
     model, _ = trained(OPTIMIZERS[0])
     with pytest.raises(ct.ArgumentError, match="holds no parameter of the model"):
         ct.refine(model, torch.optim.SGD(nn.Linear(2, 2).parameters()))
+
+
+def test_an_elastic_model_grows_with_its_optimizer():
+    elastic = ct.Elastic(make_pair(4)[0], [4, 2])
+    x = torch.randn(3, 4)
+    optimizer = torch.optim.SGD(elastic.parameters(), lr=0.1, momentum=0.9)
+    elastic(x).sum().backward()
+    optimizer.step()
+    grown, carried = ct.refine(elastic, optimizer)
+    assert grown.sizes == (8, 4, 2)
+    grown(x, size=4).sum().backward()
+    carried.step()
+    held = {p for group in carried.param_groups for p in group["params"]}
+    assert held == set(grown.parameters()) == set(carried.state)
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adafactor, torch.optim.LBFGS])
+def test_optimizers_whose_state_is_not_of_the_shape_of_the_parameters(make):
+    block = ct.ODEBlock(mlp(4), ct.PiecewiseConstant(2), ct.Euler(steps=2))
+    optimizer = make(block.parameters())
+    block(torch.randn(3, 4)).sum().backward()
+    optimizer.step(lambda: torch.zeros(()))
+    with pytest.raises(ct.ArgumentError, match=f"state of {make.__name__} cannot be carried over"):
+        ct.refine(block, optimizer)
+
+
+# -- weights that blocks share ---------------------------------------------------------------------
+
+
+def shared(first=None, second=None):
+    pair = nn.Sequential(
+        *(ct.ODEBlock(mlp(4), b or ct.PiecewiseConstant(4)) for b in (first, second))
+    )
+    pair[1].field[0].weight = pair[0].field[0].weight
+    return pair
+
+
+def test_weights_that_blocks_share_stay_shared():
+    model = shared()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model(torch.randn(3, 4)).sum().backward()
+    optimizer.step()
+    fine, carried = ct.refine(model, optimizer)
+    small = ct.compress(model, ct.PiecewiseConstant(2), steps=2)
+    for made in (fine, small):
+        assert made[0].field[0].weight is made[1].field[0].weight
+        assert len(list(made.parameters())) == len(list(model.parameters()))
+    assert {p for group in carried.param_groups for p in group["params"]} == set(fine.parameters())
+    assert carried.state[fine[1].field[0].weight]["momentum_buffer"].shape[0] == 8
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: ct.compress(shared(), per_block={"0": {"basis": ct.PiecewiseConstant(2)}}),
+        lambda: ct.refine(shared(ct.PiecewiseLinear(4))),
+    ],
+)
+def test_blocks_that_share_weights_need_the_same_basis(change):
+    with pytest.raises(ct.ModuleError, match=r"'0.field.0.weight' and '1.field.0.weight' are one"):
+        change()
+
+
+def test_a_fit_refuses_weights_that_blocks_share():
+    calibrate = list(torch.randn(8, 4).split(4))
+    with pytest.raises(ct.ModuleError, match="a tensor of another block too"):
+        ct.compress(shared(), ct.PiecewiseConstant(2), steps=2, method="fit", calibrate=calibrate)

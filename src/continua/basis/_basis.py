@@ -124,6 +124,26 @@ class Basis(Value, ABC):
         """
         return self.of_size(max(self.size // 2, 1))
 
+    def resized(self, size: int) -> Self:
+        """The member of the family with so many functions, all else being equal.
+
+        Example:
+            >>> from continua import Fourier
+            >>> Fourier(4, period=2.0).resized(3)
+            Fourier(1, period=2.0)
+        """
+        near = type(self).of_size(size)
+        first = {name: getattr(near, name) for name in list(self.arguments())[:1]}
+        try:
+            made = type(self)(**self.arguments() | first)
+        except ArgumentError as error:
+            raise ArgumentError(f"{self!r} has no member of {size} functions: {error}") from None
+        if made.size != size:
+            raise ArgumentError(
+                f"{self!r} has no member of {size} functions; the next smaller one has {made.size}"
+            )
+        return made
+
     def _upcast(self, s: Tensor) -> Tensor:
         # A breakpoint rounded to half precision must still be that breakpoint.
         exact = torch.tensor(self.breakpoints, dtype=torch.float32, device=s.device)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import replace
 from typing import NoReturn, Self
 
 import torch
@@ -240,9 +239,11 @@ class _Radial(Sized):
         )
 
     def halved(self) -> Self:
-        """Half the centres; a width that is not the default one stays as it is."""
-        half = self.of_size(max(self.size // 2, 1))
-        return half if self.width == self._distance else replace(half, width=self.width)
+        return self.resized(max(self.size // 2, 1))
+
+    def resized(self, size: int) -> Self:
+        """So many centres; a width that is not the default one stays as it is."""
+        return type(self)(size) if self.width == self._distance else super().resized(size)
 
     @property
     def frequency(self) -> float:

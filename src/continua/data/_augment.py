@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from continua._errors import ArgumentError, ShapeError
+from continua._values import whole_number
 
 
 def pad_crop(images: Tensor, pad: int, generator: torch.Generator) -> Tensor:
@@ -27,8 +28,7 @@ def pad_crop(images: Tensor, pad: int, generator: torch.Generator) -> Tensor:
         (torch.Size([2, 3, 8, 8]), torch.uint8)
     """
     _check(images, generator)
-    if isinstance(pad, bool) or not isinstance(pad, int) or pad < 0:
-        raise ArgumentError(f"pad is a whole number of pixels from 0 on, not {pad!r}")
+    pad = whole_number("pad", pad, 0)
     if pad == 0 or len(images) == 0:
         return images
     B, _, H, W = images.shape

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from continua._errors import FileError
+from continua._values import whole_number
 
 from ._dataset import Part
 from ._split import cut
 from ._tfrecord import example_bytes, read_record, record_places
-from ._video import Store, VideoDataset, checked_count
+from ._video import Store, VideoDataset
 
 FOLDER = "softmotion30_44k"
 SIDE, CHANNELS = 64, 3
@@ -102,7 +103,7 @@ def read_bair(
     F. Ebert, C. Finn, A. Lee and S. Levine, *Self-Supervised Visual Planning with Temporal Skip
     Connections*, 2017.
     """
-    frames = checked_count("frames", options["frames"])
+    frames = whole_number("frames", options["frames"])
     store = Records(list(files.values()), frames, str(options["camera"]))
     parts = {
         part: store.part([path for name, path in files.items() if name.startswith(f"{part}/")])

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from continua._errors import ArgumentError, FileError, MissingPackageError
+from continua._values import whole_number
 
 from ._dataset import Part
 from ._files import most_unpacked
 from ._split import cut
-from ._video import InMemory, VideoDataset, checked_count
+from ._video import InMemory, VideoDataset
 
 IMAGES = (".png", ".jpg", ".jpeg")
 ARRAYS = (".npy", ".npz")
@@ -51,7 +52,7 @@ def read_frames(
     """
     for name in ("frames", "size"):
         if options[name] is not None:
-            checked_count(name, options[name])
+            whole_number(name, options[name])
     share = options["held_out"]
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise ArgumentError(f"held_out is a share between 0 and 1, not {share!r}")

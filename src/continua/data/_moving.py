@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from continua._errors import ArgumentError
+from continua._values import whole_number
 
 from ._dataset import Dataset, Part
 from ._split import checked_seed, cut
-from ._video import Store, VideoDataset, checked_count
+from ._video import Store, VideoDataset
 
 Bounce = Literal["reflect", "random"]
 
@@ -147,10 +148,10 @@ def read_moving(
         options: see `OPTIONS`.
     """
     checked_seed(seed)
-    numbers = {k: checked_count(k, options[k]) for k in ("n", "test", "frames", "size", "digits")}
+    numbers = {k: whole_number(k, options[k]) for k in ("n", "test", "frames", "size", "digits")}
     size, n = numbers["size"], numbers["n"]
     side = options["digit_size"]
-    side = max(size * 7 // 16, 1) if side is None else checked_count("digit_size", side)
+    side = max(size * 7 // 16, 1) if side is None else whole_number("digit_size", side)
     if side > size:
         raise ArgumentError(f"digits of {side} pixels do not fit into frames of {size}")
     speed = options["speed"]

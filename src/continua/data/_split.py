@@ -6,15 +6,14 @@ import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError
+from continua._values import whole_number
 
 from ._dataset import Part
 
 
 def checked_seed(seed: int) -> int:
     """The seed, if every generator accepts it."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
-        raise ArgumentError(f"seed is a whole number from 0 to 2**32 - 1, not {seed!r}")
-    return seed
+    return whole_number("seed", seed, 0, 2**32 - 1)
 
 
 def checked_share(share: float, name: str = "validation") -> float:

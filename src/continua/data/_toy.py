@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from continua._errors import ArgumentError, MissingPackageError
+from continua._values import whole_number
 
 from ._dataset import Dataset, Part
 from ._split import checked_seed, cut
@@ -102,8 +103,7 @@ def read_toy(
         noise: the standard deviation of what is added to both coordinates.
     """
     checked_seed(seed)
-    if isinstance(n, bool) or not isinstance(n, int) or n < 8:
-        raise ArgumentError(f"n is a whole number of points from 8 on, not {n!r}")
+    n = whole_number("n", n, 8)
     if not isinstance(noise, int | float) or not 0.0 <= noise < math.inf:
         raise ArgumentError(f"noise is a standard deviation from 0 on, not {noise!r}")
     rest, test = cut(Part(*generate(n, float(noise), seed)), HELD_OUT, seed)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from continua._errors import ArgumentError, FileError, MissingPackageError
+from continua._errors import FileError, MissingPackageError
+from continua._values import whole_number
 
 from ._dataset import Dataset, Part
 from ._files import content
@@ -70,8 +71,7 @@ def read_treebank(
         max_forms: the size of the vocabulary, at most.
     """
     for option, value, least in (("max_length", max_length, 2), ("max_forms", max_forms, 4)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ArgumentError(f"{option} is a whole number from {least} on, not {value!r}")
+        whole_number(option, value, least)
     sentences = {part: read_sentences(files[part]) for part in PARTS}
     for part, (expected_sentences, expected_words) in counts.items():
         found, words = len(sentences[part]), sum(map(len, sentences[part]))

@@ -122,10 +122,3 @@ class VideoDataset(Dataset):
                 f"not {list(inputs.shape)}"
             )
         return inputs.float().div(self.scale)
-
-
-def checked_count(name: str, value: object, least: int = 1) -> int:
-    """A whole number that is large enough."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ArgumentError(f"{name} is a whole number from {least} on, not {value!r}")
-    return value

@@ -13,7 +13,7 @@ from continua.basis import Basis
 from continua.field import listed, tensor
 from continua.gradient import Gradient
 from continua.solve import Solver
-from continua.transform import blocks_if_any
+from continua.transform import blocks_if_any, coefficients, tie
 
 from ._disk import entry
 from ._factory import check_grids, decoded_value
@@ -26,7 +26,7 @@ def match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> No
         raise FileError(
             f"{path} describes the blocks {listed(configs)}, but its factory makes {listed(found)}"
         )
-    read = {}
+    before, read = coefficients(model), {}
     for name in found:
         told, where = entry(configs, name, dict, path), f"{path}, block {name!r}"
         bases = {
@@ -46,3 +46,4 @@ def match_blocks(model: nn.Module, configs: Mapping[str, Any], path: Path) -> No
         stacks = {k: (b, old[k].new_empty(b.size, *old[k].shape[1:])) for k, b in bases.items()}
         block.rebase(stacks, solver, span)
         block.gradient = decoded_value(Gradient, entry(told, "gradient", dict, where))
+    tie(before, model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError, FileError
 from continua.block import ODEBlock
 from continua.field import gathered, is_first, is_sharded
-from continua.transform import Elastic, blocks_if_any, recipe_of, set_recipe
+from continua.transform import Elastic, Recipe, blocks_if_any, recipe_of, set_recipe
 
 from ._blocks import match_blocks
 from ._disk import as_json, sha256, write_files
 from ._elastic import elastic_config
-from ._factory import Factory, check_grids, describe, encoded_value
+from ._factory import Factory, check_grids, decode, describe, encoded_value
 from ._hosted import hosted_recipe
 
 FORMAT, WEIGHTS, CONFIG = 1, "model.safetensors", "config.json"
@@ -63,8 +64,9 @@ def save(
             stored. Of a model in shards (FSDP2), every process that holds a part makes this call
             and the first of them writes.
         folder: made if it does not exist.
-        factory: what makes a model of this kind, if `build` did not record it. It is called once
-            to check that names and shapes are those of the model.
+        factory: what makes a model of this kind, if `build` did not record it. Either is called
+            once, if it can be on the meta device, to check that names and shapes are those of the
+            model.
         arguments: what to call the factory with.
 
     Returns:
@@ -94,8 +96,8 @@ def save(
             f"is not known; hand it over: save(model, folder, factory={type(plain).__name__}, "
             "arguments={...}), or make the model with continua.build(factory, ...)"
         )
-    if factory is not None:
-        _check_factory(plain, factory, dict(arguments or {}))
+    if recipe_of(plain) or factory:
+        _check_recipe(plain, recipe)
     blocks = blocks_if_any(plain)
     check_grids((block.expansion.bases.values(), block.solver) for block in blocks.values())
     tensors = _to_write(unique_tensors(model))
@@ -119,26 +121,36 @@ def save(
     return folder
 
 
-def _check_factory(model: nn.Module, factory: Factory, arguments: dict[str, Any]) -> None:
+def _check_recipe(model: nn.Module, recipe: Recipe) -> None:
     """Refuse a factory that makes another model; sizes over depth and solvers may differ."""
-    what = f"{factory.__qualname__}(**{arguments})"
+    what = f"{recipe.name}(**{recipe.arguments})"
+    call = partial(recipe.factory, **decode(recipe.arguments))
     with torch.random.fork_rng(devices=[]):
-        made = factory(**arguments)
+        try:
+            with torch.device("meta"):
+                made = call()
+        except Exception:  # it needs values
+            made = call()
+    if why := _difference(model, made):
+        raise ArgumentError(
+            f"{what} does not make this model: {why}; give save the factory and arguments that do"
+        )
+
+
+def _difference(model: nn.Module, made: nn.Module) -> str | None:
     try:
         blocks = {name: _block_config(block) for name, block in blocks_if_any(model).items()}
         match_blocks(made, blocks, Path("the model"))
     except FileError as error:
-        raise ArgumentError(f"{what} does not make this model: {error}") from None
+        return str(error)
     own, other = unique_tensors(model), unique_tensors(made)
     for name in [*own, *other]:
         if name not in own or name not in other:
-            holder = "the model" if name in own else "what it makes"
-            raise ArgumentError(f"{what} does not make this model: only {holder} has {name!r}")
-        if own[name].shape != other[name].shape:
-            raise ArgumentError(
-                f"{what} does not make this model: {name!r} has shape "
-                f"{list(own[name].shape)} here and {list(other[name].shape)} there"
-            )
+            return f"only {'the model' if name in own else 'what it makes'} has {name!r}"
+        shapes = list(own[name].shape), list(other[name].shape)
+        if shapes[0] != shapes[1]:
+            return f"{name!r} has shape {shapes[0]} here and {shapes[1]} there"
+    return None
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:

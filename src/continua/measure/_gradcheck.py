@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,6 +21,7 @@ from ._memory import METHODS
 from ._saved import SavedTensors
 
 Loss = Callable[[Tensor], Tensor]
+DIRECTIONS = 3
 HEAD = ("gradient", "vs differences", "vs backprop", "forward", "backward", "ms", "kB saved")
 NOTE = (
     "Differences are good to about 1e-8, but not across kinks, such as those of ReLU.\n"
@@ -82,9 +84,7 @@ class GradientReport:
         return html_table(self._table(), repr(self.solver), self._notes())
 
 
-def gradcheck(
-    block: ODEBlock, x: Tensor, loss: Loss | None = None, directions: int = 3
-) -> GradientReport:
+def gradcheck(block: ODEBlock, x: Tensor, loss: Loss | None = None) -> GradientReport:
     """Check every gradient method on a block of one's own.
 
     The block is copied and taken to double precision. Each method's gradient by parameters and
@@ -92,10 +92,9 @@ def gradcheck(
     tolerances, and as a whole with `Backprop`.
 
     Args:
-        block: the block; its training mode counts.
+        block: the block; its training mode counts. Every run of it draws the same random numbers.
         x: an input.
         loss: from the state at the end to a number; the mean square by default.
-        directions: how many random directions.
 
     Example:
         >>> import continua as ct
@@ -106,10 +105,13 @@ def gradcheck(
     """
     if not isinstance(block, ODEBlock):
         raise ArgumentError(f"gradcheck takes an ODEBlock, not {type(block).__name__}")
+    complex_dtypes = {str(t.dtype) for t in (x, *block.parameters()) if t.is_complex()}
+    if complex_dtypes:
+        raise ArgumentError(f"gradcheck takes real blocks and inputs, not {min(complex_dtypes)}")
     double = copied(block).double()
     z = x.detach().double()
     measure = (lambda z: z.square().mean()) if loss is None else loss
-    truth = _differences(double, z, measure, directions)
+    truth = _differences(double, z, measure)
     rows: list[GradientError] = []
     reference: Tensor | None = None
     for method in METHODS:
@@ -140,22 +142,28 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
 def _measured(block: ODEBlock, x: Tensor, loss: Loss) -> tuple[Tensor, GradientError]:
     """The gradient by input and parameters in a row, and what it cost."""
     x = x.clone().requires_grad_()
-    started = time.perf_counter()
-    with SavedTensors([x, *block.parameters(), *block.buffers()]) as kept:
-        solution = block.solve(x)
-        value = loss(solution.final)
-    saved, inputs, stats = kept.bytes, _inputs(block, x), solution.stats
-    found = torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
-    seconds = time.perf_counter() - started
+    with _same_noise(x):
+        started = time.perf_counter()
+        with SavedTensors([x, *block.parameters(), *block.buffers()]) as kept:
+            solution = block.solve(x)
+            value = loss(solution.final)
+        saved, inputs, stats = kept.bytes, _inputs(block, x), solution.stats
+        found = torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
+        seconds = time.perf_counter() - started
     backward = None if stats.backward is None else stats.backward.evaluations
     return _flat(found), GradientError(
         block.gradient, forward=stats.evaluations, backward=backward, seconds=seconds, saved=saved
     )
 
 
-def _differences(
-    block: ODEBlock, x: Tensor, loss: Loss, directions: int
-) -> list[tuple[Tensor, float]]:
+@contextmanager
+def _same_noise(x: Tensor) -> Iterator[None]:
+    with torch.random.fork_rng([x.device] if x.is_cuda else []):
+        torch.manual_seed(0)
+        yield
+
+
+def _differences(block: ODEBlock, x: Tensor, loss: Loss) -> list[tuple[Tensor, float]]:
     """Random directions, and central differences of the loss along each."""
     fine = copied(block)
     fine.gradient = Backprop()
@@ -165,13 +173,13 @@ def _differences(
     generator, step = torch.Generator().manual_seed(0), 1e-5
     sizes = [t.numel() for t in _inputs(fine, x)]
     found = []
-    for _ in range(directions):
+    for _ in range(DIRECTIONS):
         along = torch.randn(sum(sizes), generator=generator, dtype=x.dtype).to(x.device)
         ends = []
         for sign in (1.0, -1.0):
             moved = copied(fine)
             inputs = _inputs(moved, x.clone())
-            with torch.no_grad():
+            with torch.no_grad(), _same_noise(x):
                 for t, d in zip(inputs, torch.split(along, sizes), strict=True):
                     t.add_(d.reshape(t.shape), alpha=sign * step)
                 ends.append(loss(moved(inputs[0])))

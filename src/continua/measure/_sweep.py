@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError
 from continua._tables import html_table, text_table
+from continua._values import whole_number
 from continua.transform import Choice, Elastic, blocks, call, check_sizes, compress, size_arguments
 from continua.transform import size as size_of
 
@@ -72,7 +73,7 @@ class Front:
         full = self.variants[0]
         for v in self.variants:
             row = [
-                _told(v.size),
+                _written(v.size),
                 f"{v.value:.6g}",
                 f"{v.value - full.value:+.3g}",
                 f"{v.parameters:,}",
@@ -130,8 +131,7 @@ def sweep(
     """
     if not callable(evaluate):
         raise ArgumentError(f"evaluate is a function of a model, not {evaluate!r}")
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise ArgumentError(f"rounds is a whole number of at least 1, not {rounds!r}")
+    whole_number("rounds", rounds)
     made = _sized(model, sizes)
     times: list[float | None] = [None] * len(made)
     if x is not None:
@@ -144,7 +144,7 @@ def sweep(
             value = value.item()
         if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
             raise ArgumentError(
-                f"evaluate gives {value!r} for size {_told(size)}; it must give a finite number"
+                f"evaluate gives {value!r} for size {_written(size)}; it must give a finite number"
             )
         small.eval()  # whatever evaluate did
         found = size_of(small)
@@ -205,7 +205,7 @@ def _timed(models: Sequence[nn.Module], x: Any, rounds: int) -> list[float]:
     return [median(found) for found in times]
 
 
-def _told(size: Choice) -> str:
+def _written(size: Choice) -> str:
     if isinstance(size, int):
         return str(size)
     return ", ".join(f"{key}={value!r}" for key, value in size.items()) or "as it is"

@@ -10,6 +10,7 @@ from torch import Size, Tensor, nn
 from torch.distributions import Distribution
 
 from continua._errors import ArgumentError, ShapeError
+from continua._values import whole_number
 from continua.basis import Constant
 from continua.block import ODEBlock
 from continua.field import BasisChoice, Field
@@ -167,8 +168,7 @@ class ContinuousFlow(WithBlock):
         """
         if self.context == "sample":
             raise ArgumentError("flow matching is not there for context='sample'")
-        if isinstance(depths, bool) or not isinstance(depths, int) or depths < 1:
-            raise ArgumentError(f"depths is a number of depths, at least 1, not {depths!r}")
+        depths = whole_number("depths", depths)
         self._check(x, context)
         prior = self._prior(context)
         c = prior.sample(() if prior.batch_shape else (len(x),))

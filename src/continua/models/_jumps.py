@@ -66,7 +66,7 @@ class Jumps(WithBlock):
         depths = [start, *(self.at if forward else self.at[::-1]), end]
         jumps = list(self.jumps if forward else reversed(self.jumps))
         solver = self.block.solver
-        steps = solver.config().get("steps")
+        steps = solver.steps
         seen = x if control is None else control
         z = x
         for i, (a, b) in enumerate(pairwise(depths)):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError
+from continua._values import whole_number
 
 Activation = Literal["relu", "gelu"]
 Norm = Literal["batch", "group", "none", "shared"]
@@ -166,8 +167,7 @@ def norm_layer(norm: Norm, channels: int, momentum: float) -> nn.Module:
 def check_whole(**values: int) -> None:
     """Refuse what is not a whole number of at least 1."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ArgumentError(f"{name} is a whole number of at least 1, not {value!r}")
+        whole_number(name, value)
 
 
 def check_epsilon(epsilon: float) -> None:

@@ -14,6 +14,7 @@ from matplotlib.collections import LineCollection
 from torch import Tensor
 
 from continua._errors import ArgumentError, FileError, ShapeError
+from continua._values import whole_number
 from continua.files import write_whole
 
 from ._flow import checked_flow, opacity
@@ -68,8 +69,7 @@ def animate(
     if not 0 < seconds < float("inf"):
         raise ArgumentError(f"seconds is a positive number, not {seconds!r}")
     # The format counts hundredths of a second, and most viewers show no more than 50 a second.
-    if isinstance(fps, bool) or not isinstance(fps, int) or not 1 <= fps <= 50:
-        raise ArgumentError(f"fps is a whole number from 1 to 50, not {fps!r}")
+    fps = whole_number("fps", fps, 1, 50)
     if not place.parent.is_dir():
         raise FileError(f"cannot write {place}: the folder {place.parent} does not exist")
     with rc_context(RC), tempfile.TemporaryDirectory() as folder:

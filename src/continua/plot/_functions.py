@@ -11,7 +11,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from torch import Tensor
 
-from continua._errors import ArgumentError
+from continua._values import whole_number
 from continua.basis import Basis, sample
 from continua.block import ODEBlock
 from continua.field import tensor as stack_of
@@ -50,8 +50,7 @@ def functions_of_depth(
         [5, 4]
     """
     for name, number in (("count", count), ("points", points)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise ArgumentError(f"{name} is a whole number of at least 1, not {number!r}")
+        whole_number(name, number)
     bases = checked(block).expansion.weights
     varying = {name: basis for name, basis in bases.items() if basis.size > 1}
     name = chosen(varying if tensor is None and varying else bases, block, tensor, "parameter")

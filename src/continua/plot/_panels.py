@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from continua._errors import ArgumentError
+from continua._values import whole_number
 
 from ._axes import plain_log
 from ._history import checked, draw
@@ -36,8 +37,7 @@ def loss_panels(
     """
     if not panels:
         raise ArgumentError("no panels; give at least one")
-    if isinstance(columns, bool) or not isinstance(columns, int) or columns < 1:
-        raise ArgumentError(f"columns is a whole number of at least 1, not {columns!r}")
+    columns = whole_number("columns", columns)
     found = {
         title: checked(histories, positive="a loss on a logarithmic axis")
         for title, histories in panels.items()

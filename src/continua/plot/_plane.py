@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 from torch import Tensor
 
 from continua._errors import ArgumentError, ShapeError
+from continua._values import whole_number
 
 from ._axes import look
 from ._style import COLOURS, Axes
@@ -144,8 +145,7 @@ def around(*parts: Tensor, margin: float = 0.12) -> Extent:
 
 def grid(extent: Extent, resolution: int) -> tuple[Tensor, Tensor, Tensor]:
     """Both axes of a grid, `[R]`, and its points row by row, `[R * R, 2]`, in float64."""
-    if isinstance(resolution, bool) or not isinstance(resolution, int) or resolution < 2:
-        raise ArgumentError(f"resolution is a whole number of at least 2, not {resolution!r}")
+    resolution = whole_number("resolution", resolution, 2)
     left, right, bottom, top = extent
     x = torch.linspace(left, right, resolution, dtype=torch.float64)
     y = torch.linspace(bottom, top, resolution, dtype=torch.float64)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from continua._errors import ArgumentError, FileError, ShapeError
+from continua._values import whole_number
 from continua.files import write_whole
 
 from ._axes import shortened
@@ -119,8 +120,7 @@ def play(rows: Mapping[str, Tensor], path: str | Path, *, given: int = 0, fps: i
     place = Path(path)
     if place.suffix.lower() != ".gif":
         raise ArgumentError(f"an animation is written as a .gif, not as {place.name!r}")
-    if isinstance(fps, bool) or not isinstance(fps, int) or not 1 <= fps <= 50:
-        raise ArgumentError(f"fps is a whole number from 1 to 50, not {fps!r}")
+    fps = whole_number("fps", fps, 1, 50)
     if not place.parent.is_dir():
         raise FileError(f"cannot write {place}: the folder {place.parent} does not exist")
     with rc_context(RC), tempfile.TemporaryDirectory() as folder:
@@ -201,6 +201,4 @@ def checked(rows: Mapping[str, Tensor], given: int) -> tuple[dict[str, NDArray[A
         frames = clip.detach().float().cpu().clamp(0, 1).permute(0, 2, 3, 1).numpy()
         clips[name] = frames[..., 0] if clip.shape[1] == 1 else np.ascontiguousarray(frames)
     length = max(len(clip) for clip in clips.values())
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= length:
-        raise ArgumentError(f"of {length} frames 0 to {length} can be given, not {given!r}")
-    return clips, length, given
+    return clips, length, whole_number("the number of frames given", given, 0, length)

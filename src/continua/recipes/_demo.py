@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import continua as ct
+from continua._values import whole_number
 from continua.data import Split, digits
 from continua.files import write_json
 from continua.train import Progress
@@ -88,12 +89,8 @@ class DemoReport:
 def check_demo(options: DemoOptions) -> torch.device:
     """Check the options before any work; the device to use."""
     for name, least in (("epochs", len(LEVELS)), ("width", 1), ("threads", 1), ("seed", 0)):
-        value = getattr(options, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            why = ", one for each level of the training" if name == "epochs" else ""
-            raise ct.ArgumentError(f"{name} must be at least {least}{why}, not {value!r}")
-    if options.seed >= 2**32:
-        raise ct.ArgumentError(f"seed must be below 2**32, not {options.seed}")
+        most = 2**32 - 1 if name == "seed" else None
+        whole_number(name, getattr(options, name), least, most)
     device = find_device(options.device)
     check_folder(Path(options.run_dir), "demo", (METRICS, MODELS, REPORT, *FIGURES), options.force)
     return device

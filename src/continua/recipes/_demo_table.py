@@ -92,7 +92,7 @@ def table(
                 basis=repr(basis),
                 size=basis.size,
                 solver=type(block.solver).__name__,
-                steps=int(block.solver.config()["steps"]),
+                steps=block.solver.steps or 0,
                 parameters=parameters[name],
                 correct=correct[name],
                 accuracy=correct[name] / held_out,

@@ -63,7 +63,7 @@ def variants(model: nn.Module, grid: Grid) -> Iterator[Plan]:
     block = next(iter(blocks(model).values()))
     basis = next(iter(block.expansion.weights.values()))
     solver = block.solver
-    steps = solver.config().get("steps")
+    steps = solver.steps
     if steps is None:
         raise ct.ArgumentError(
             f"the model's solver {solver!r} chooses its own steps; a sweep needs a fixed grid: "

@@ -41,6 +41,8 @@ from ._random import python_generators, set_generators, torch_generators
 
 FORMAT = 1
 FOLDER = "checkpoints"
+#: how many of the last checkpoints are kept
+KEPT = 2
 INDEX = "index.json"
 STATE = "training.json"
 TENSORS = "training.safetensors"
@@ -84,11 +86,10 @@ class Checkpoints:
 
     Args:
         run: the folder of the run.
-        keep: how many of the last ones to keep.
     """
 
-    def __init__(self, run: Path, keep: int = 2):
-        self.folder, self.keep = run / FOLDER, keep
+    def __init__(self, run: Path):
+        self.folder = run / FOLDER
 
     def index(self) -> dict[str, Any]:
         """The names of the last checkpoints, newest first, and of the best."""
@@ -142,7 +143,7 @@ class Checkpoints:
         index = self.index()
         name = f"step-{position.step:08d}"
         index["last"] = [name, *(p.name for p in self._there(index["last"]) if p.name != name)]
-        index["last"] = index["last"][: self.keep]
+        index["last"] = index["last"][:KEPT]
         if best:
             index["best"] = name
         place = self.folder / name

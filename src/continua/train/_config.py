@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from continua._errors import ArgumentError
+from continua._values import whole_number
 
 Optimizer = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["constant", "step", "cosine", "one-cycle", "inverse-root"]
@@ -102,8 +103,7 @@ class Training:
             value = getattr(self, name)
             if value is None and name in ("epoch_steps", "patience"):
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ArgumentError(f"{name} is a whole number of at least 1, not {value!r}")
+            object.__setattr__(self, name, whole_number(name, value))
         for name in ("learning_rate", "eps", "decay", "checkpoint_minutes", "clip"):
             value = getattr(self, name)
             if value is None and name == "clip":
@@ -116,12 +116,7 @@ class Training:
                 raise ArgumentError(f"{name} is a number of at least 0, not {value!r}")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ArgumentError(f"betas are two numbers in [0, 1), not {self.betas!r}")
-        if (
-            isinstance(self.seed, bool)
-            or not isinstance(self.seed, int)
-            or not (0 <= self.seed < 2**32)
-        ):
-            raise ArgumentError(f"seed is a whole number from 0 to 2**32 - 1, not {self.seed!r}")
+        object.__setattr__(self, "seed", whole_number("seed", self.seed, 0, 2**32 - 1))
 
     def _check_choices(self) -> None:
         for name, kinds in (
@@ -138,8 +133,7 @@ class Training:
                 "gradient by its own size"
             )
         for milestone in self.milestones:
-            if isinstance(milestone, bool) or not isinstance(milestone, int) or milestone < 0:
-                raise ArgumentError(f"milestones are epochs counted from 0, not {milestone!r}")
+            whole_number("an epoch of milestones", milestone, 0)
         if self.schedule == "inverse-root" and self.warmup == 0:
             raise ArgumentError("schedule 'inverse-root' needs warmup, in epochs")
         if self.schedule == "one-cycle" and not 0 < self.warmup < self.epochs:
@@ -156,15 +150,7 @@ class Training:
                     f"{name} is a tuple of epochs, as in (2, 4), not {getattr(self, name)!r}"
                 )
             for epoch in getattr(self, name):
-                if (
-                    isinstance(epoch, bool)
-                    or not isinstance(epoch, int)
-                    or not (0 < epoch < self.epochs)
-                ):
-                    raise ArgumentError(
-                        f"{name} must be whole numbers from 1 to {self.epochs - 1}, because the "
-                        f"{self.epochs} epochs are counted from 0; {epoch!r} is not"
-                    )
+                whole_number(f"an epoch of {name}, counted from 0,", epoch, 1, self.epochs - 1)
         self._check_elastic()
         both = set(self.refine_epochs) & set(self.project_epochs)
         if both:
@@ -176,8 +162,7 @@ class Training:
                 f"elastic is a tuple of sizes, as in (4, 2, 1), not {self.elastic!r}"
             )
         for size in self.elastic:
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise ArgumentError(f"elastic has whole numbers of at least 1, not {size!r}")
+            whole_number("a size of elastic", size)
         if list(self.elastic) != sorted(set(self.elastic), reverse=True):
             raise ArgumentError(f"elastic goes from large to small, not {self.elastic!r}")
         if self.elastic and self.project_epochs:

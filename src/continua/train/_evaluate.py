@@ -6,6 +6,8 @@ import torch
 from torch import nn
 
 from continua._errors import ArgumentError
+from continua._values import whole_number
+from continua.transform import evaluating
 
 from ._progress import Progress, Watch, silent
 from ._task import PartName, Tally, Task
@@ -33,25 +35,18 @@ def evaluate(
         device: where to; None for where the model is.
         watch: called after every batch.
     """
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ArgumentError(f"batch_size is a whole number of at least 1, not {batch_size!r}")
-    if limit is not None and limit < 1:
-        raise ArgumentError(f"limit is at least 1, not {limit}")
+    batch_size = whole_number("batch_size", batch_size)
+    limit = None if limit is None else whole_number("limit", limit)
     size = task.size(part) if limit is None else min(limit, task.size(part))
     if size == 0:
         raise ArgumentError(f"the {part} part is empty: there is nothing to evaluate on")
     if device is None:
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
     total = Tally()
-    try:
+    with evaluating(model):
         for start in range(0, size, batch_size):
             index = torch.arange(start, min(start + batch_size, size))
             batch = [t.to(device) for t in task.batch(part, index, None)]
             total.merge(task.loss(model, batch)[1])
             watch(Progress("evaluating", min(start + batch_size, size), size))
-    finally:
-        for module, training in modes.items():
-            module.training = training
     return total.means()

@@ -17,7 +17,7 @@ def halved(model: nn.Module) -> nn.Module:
     bases, states = half_bases(model)
     halves: dict[str, dict[str, Any]] = {}
     for name, block in blocks(model).items():
-        steps = block.solver.config().get("steps")
+        steps = block.solver.steps
         halves[name] = {
             "basis": bases[name],
             "state_basis": states[name],

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ModuleError
+from continua._values import whole_number
 from continua.data import VideoDataset
 from continua.models import VideoPredictor, psnr, ssim
 
@@ -60,8 +61,7 @@ class VideoPrediction(Task):
             ("predicted", predicted),
             ("futures", futures),
         ):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ArgumentError(f"{name} is a whole number of at least 1, not {value!r}")
+            whole_number(name, value)
         if not 0 <= beta < float("inf"):
             raise ArgumentError(f"beta is a number of at least 0, not {beta!r}")
         if not isinstance(dataset, VideoDataset):

@@ -1,8 +1,8 @@
 """From a model that contains ODE blocks to another model."""
 
 from ._align import align
-from ._batches import call
-from ._blocks import Recipe, blocks, blocks_if_any, recipe_of, set_recipe
+from ._batches import call, evaluating
+from ._blocks import Recipe, blocks, blocks_if_any, coefficients, recipe_of, set_recipe, tie
 from ._compress import compress
 from ._convert import convert, convert_runs
 from ._count import Size, size
@@ -25,5 +25,5 @@ __all__ = [
     "LayerRun", "LayerBlock", "fit_hypernetwork", "unroll", "project_gradient", "Elastic",
     "smoothness", "recalibrate", "align", "heal", "HealProgress", "call", "blocks",
     "blocks_if_any", "Choice", "check_sizes", "size_arguments", "Size", "size", "Recipe",
-    "recipe_of", "set_recipe",
+    "recipe_of", "set_recipe", "coefficients", "tie", "evaluating",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from continua.block import ODEBlock
 from continua.field import copied, evaluated, put, tensor
 
 from ._assignment import assignment
-from ._batches import REFUSALS, Batches, call
+from ._batches import REFUSALS, Batches, call, evaluating
 from ._blocks import blocks, refuse_elastic
 from ._final import CONVOLUTIONS, LINEAR
 from ._stack import as_blocks
@@ -158,15 +158,12 @@ def _calls(model: nn.Module, x: Any) -> dict[str, Call]:
         found[names[block]] = (args, kwargs)  # type: ignore[index]
 
     handles = [block.register_forward_pre_hook(note, with_kwargs=True) for block in names]
-    modes = {module: module.training for module in model.modules()}
     try:
-        with torch.no_grad(), as_blocks(model):
-            call(model.eval(), batch)
+        with torch.no_grad(), as_blocks(model), evaluating(model):
+            call(model, batch)
     finally:
         for handle in handles:
             handle.remove()
-        for module, mode in modes.items():
-            module.training = mode
     return found
 
 

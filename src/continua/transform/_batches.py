@@ -96,7 +96,7 @@ class Batches:
             )
         shapes = tuple(leaf.shape[1:] for leaf in leaves)
         if shapes not in self._known:
-            _call_once(self._model, tree_map(self._moved, batch), self._of)
+            _call_once(self._model, tree_map(self._moved, batch), f"batch {i}{self._of}")
             self._known.add(shapes)
 
 
@@ -105,6 +105,18 @@ def call(model: nn.Module, batch: Any) -> Any:
     if isinstance(batch, Mapping):
         return model(**batch)
     return model(*batch) if isinstance(batch, list | tuple) else model(batch)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """A model in evaluation mode; each part has its own mode again afterwards."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 class _ReachedError(Exception):
@@ -143,14 +155,23 @@ def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
 
 def relative_error(found: Any, target: Any) -> Tensor:
     """The mean square of a difference, relative to that of the target; not in half precision."""
-    pairs = [
-        (a, b) if a.dtype == torch.float64 else (a.float(), b.float())
-        for a, b in zip(tree_leaves(found), tree_leaves(target), strict=True)
-        if isinstance(a, Tensor) and a.is_floating_point()
-    ]
-    tiny = torch.finfo(pairs[0][1].dtype).tiny
-    gaps = [(a - b).square().mean() / b.square().mean().clamp(min=tiny) for a, b in pairs]
+    gaps = []
+    for a, b in zip(comparable(found), comparable(target), strict=True):
+        size = b.abs().square().mean()
+        gaps.append((a - b).abs().square().mean() / size.clamp(min=torch.finfo(size.dtype).tiny))
+    if not gaps:
+        raise ArgumentError("the outputs have no real or complex numbers that could be compared")
     return torch.stack(gaps).sum()
+
+
+def comparable(outputs: Any) -> list[Tensor]:
+    """The real and complex tensors of some outputs, in single precision at least."""
+    leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)]
+    return [
+        leaf.to(torch.promote_types(leaf.dtype, torch.float32))
+        for leaf in leaves
+        if leaf.is_floating_point() or leaf.is_complex()
+    ]
 
 
 def described(leaves: Sequence[Tensor]) -> str:
@@ -175,19 +196,16 @@ def _listed(batches: Iterable[Any], least: int, name: str) -> Iterable[Any]:
 
 
 @torch.no_grad()
-def _call_once(model: nn.Module, batch: Any, of: str) -> None:
-    modes = {module: module.training for module in model.modules()}
+def _call_once(model: nn.Module, batch: Any, where: str) -> None:
     try:
-        call(model.eval(), batch)
+        with evaluating(model):
+            call(model, batch)
     except REFUSALS as error:
         leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
         raise ArgumentError(
-            f"the model does not take a batch{of} of {described(leaves)} ({_first_line(error)}); "
+            f"{where}: the model refuses {described(leaves)} ({_first_line(error)}); "
             "a batch is what the model is called with, without labels"
         ) from error
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def _first_line(error: Exception) -> str:

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from continua._errors import ArgumentError
+from continua._errors import ArgumentError, ModuleError
+from continua.basis import Basis
 from continua.block import ODEBlock
-from continua.field import contract
+from continua.field import contract, put, tensor
 
 #: the attribute of a model that holds its factory and arguments
 RECIPE = "_continua_recipe"
@@ -30,8 +31,12 @@ def refuse_elastic(model: object) -> None:
     """A change of the blocks of an elastic model would leave its sizes behind."""
     from ._elastic import Elastic  # which is made of verbs that refuse it
 
-    if isinstance(model, Elastic):
-        raise ArgumentError("this is for plain models; give one size of it, elastic.at(size)")
+    for name, part in model.named_modules() if isinstance(model, nn.Module) else ():
+        if isinstance(part, Elastic):
+            part_of = f" in the place of {name!r}" if name else ""
+            raise ArgumentError(
+                f"this is for plain models; give one size of it, elastic.at(size){part_of}"
+            )
 
 
 def blocks_if_any(model: nn.Module) -> dict[str, ODEBlock]:
@@ -39,6 +44,42 @@ def blocks_if_any(model: nn.Module) -> dict[str, ODEBlock]:
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
     return {name: m for name, m in model.named_modules() if isinstance(m, ODEBlock)}
+
+
+#: the bases and coefficients of blocks, by the names of block and tensor
+Coefficients = dict[tuple[str, str], tuple[Basis, Tensor]]
+
+
+def coefficients(model: nn.Module) -> Coefficients:
+    """The bases and coefficients of all blocks of a model."""
+    return {
+        (name, key): (basis, tensor(block.field, key))
+        for name, block in blocks_if_any(model).items()
+        for key, basis in block.expansion.bases.items()
+    }
+
+
+def tie(before: Coefficients, model: nn.Module) -> str | None:
+    """Let blocks whose coefficients were replaced share those that they shared before.
+
+    Returns:
+        The name of one that they share.
+    """
+    after, first, found = coefficients(model), dict[int, tuple[str, str]](), None
+    for place, (basis, old) in before.items():
+        other = first.setdefault(id(old), place)
+        if other == place:
+            continue
+        found, known = (f"{at}.field.{key}" for at, key in (place, other))
+        if before[other][0] != basis or after[other][0] != after[place][0]:
+            raise ModuleError(
+                f"{known!r} and {found!r} are one tensor, which would need {after[other][0]!r} and "
+                f"{after[place][0]!r}: give both blocks the same basis, or each a tensor of its own"
+            )
+        block = model.get_submodule(place[0])
+        assert isinstance(block, ODEBlock)
+        put(block.field, block.expansion.names(place[1]), after[other][1])
+    return found
 
 
 def transformed(matrix: Tensor, stack: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ M = TypeVar("M", bound=nn.Module)
 Budget = float | Mapping[str, float]
 #: for some blocks their arguments of `compress`
 Choices = Mapping[str, Mapping[str, Any]]
-#: a smaller model for such choices, with statistics read again if there are batches
+#: a smaller model for such choices, with re-estimated statistics if there are batches
 Smaller = Callable[[Choices, Batches | None], M]
 MEASURES = ("parameters", "bytes", "evaluations", "latency")
 #: of the timing
@@ -73,8 +73,8 @@ def within_budget(model: M, smaller: Smaller[M], batches: Batches, budget: Budge
         least = own[i] + sum(min(cut.costs[i] for cut in some) for some in cuts.values())
         if limit < least * (1 - 1e-9):
             raise ArgumentError(
-                f"a budget of {_told(name, limit)} is below the smallest that this model can be: "
-                f"{_told(name, least)}, {least / own[i]:.3g} of its own"
+                f"a budget of {_amount(name, limit)} is below the smallest that this model can be: "
+                f"{_amount(name, least)}, {least / own[i]:.3g} of its own"
             )
         limits.append((limit - own[i]) + 1e-9 * own[i])
     every = _combined(_measured(model, smaller, batches, cuts))
@@ -82,18 +82,18 @@ def within_budget(model: M, smaller: Smaller[M], batches: Batches, budget: Budge
     if not plans:
         raise ArgumentError("with every cut that meets the budget a solve fails; give a larger one")
     best = min(plans, key=lambda plan: (plan.error, plan.costs))
-    _tell_gap(next(iter(asked)), own[0], limits[0], best, every)
+    _log_gap(next(iter(asked)), own[0], limits[0], best, every)
     return smaller(_chosen(cuts, best), batches)
 
 
-def _tell_gap(name: str, own: float, limit: float, best: Plan, plans: Sequence[Plan]) -> None:
+def _log_gap(name: str, own: float, limit: float, best: Plan, plans: Sequence[Plan]) -> None:
     """Say so if the model is much smaller than its budget, for want of a size between."""
     found, most = own + best.costs[0], own + limit
     larger = [plan.costs[0] for plan in plans if plan.costs[0] > limit]
     if larger and found < 0.8 * most:
         LOG.warning(
             "a budget of %s gives %s, %.3g of the model; the next larger choice has %.3g of it",
-            _told(name, most), _told(name, found), found / own, 1 + min(larger) / own,
+            _amount(name, most), _amount(name, found), found / own, 1 + min(larger) / own,
         )  # fmt: skip
 
 
@@ -155,7 +155,7 @@ def checked_budget(budget: Budget) -> dict[str, float]:
     return {name: float(value) for name, value in asked.items()}
 
 
-def _told(name: str, value: float) -> str:
+def _amount(name: str, value: float) -> str:
     return f"{1000 * value:.3g} ms" if name == "latency" else f"{math.floor(value):,} {name}"
 
 

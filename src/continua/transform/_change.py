@@ -9,6 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from continua._errors import ModuleError
 from continua.basis import (
     Basis,
     Constant,
@@ -26,7 +27,7 @@ from continua.gradient import checked_solver
 
 from ._asked import Method
 from ._batches import Batches
-from ._blocks import blocks, transformed
+from ._blocks import blocks, coefficients, tie, transformed
 from ._budget import Choices
 from ._correct import Correction
 from ._fit import fit_blocks
@@ -105,6 +106,12 @@ class Changes(Generic[M]):
                 for key, target in targets.items()
             }
             block.rebase(stacks, used)
+        shared = tie(coefficients(self._model), small)
+        if shared and self._method == "fit":
+            raise ModuleError(
+                f"{shared!r} is a tensor of another block too, and method='fit' changes one block "
+                "after another; use method='project'"
+            )
         return small
 
 

@@ -20,7 +20,7 @@ from ._blocks import blocks, refuse_elastic
 from ._budget import Budget, smallest_within, within_budget
 from ._change import KEYS, Changes, Names
 from ._sensitivity import Weight, sensitivity
-from ._warn import tell_error, warn_beside, warn_negative, warn_post_norm
+from ._warn import log_error, warn_beside, warn_negative, warn_post_norm
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -53,7 +53,8 @@ def compress(
     depth is drawn towards its mean over depth until it no longer is, so that it stays positive.
 
     Args:
-        model: any module that contains ODE blocks; it is not changed.
+        model: any module that contains ODE blocks; it is not changed. Weights that blocks share
+            stay shared, which needs the same new basis.
         basis: the new basis, or a mapping from patterns of tensor names to bases as `ODEBlock`
             takes it. None leaves the bases as they are.
         steps: the new number of steps, or a mapping from patterns of block names to numbers.
@@ -70,10 +71,11 @@ def compress(
         per_block: choices for some blocks: a mapping from patterns of block names to choices
             among `basis`, `steps`, `solver` and `state_basis`, of which the first match wins.
             A choice made here goes before the one for all blocks.
-        calibrate: inputs without labels, in batches, from which the batch-norm statistics are read
-            again at the end. A few hundred are enough, augmented as in training. The statistics
-            of `model` are taken to be right: they are compared with those that the same inputs
-            give, and the difference is removed. If they are out of date, `recalibrate` first.
+        calibrate: inputs without labels, in batches, from which the batch-norm statistics are
+            re-estimated at the end. A few hundred are enough, augmented as in training. The
+            statistics of `model` are taken to be right: they are compared with those that the same
+            inputs give, and the difference is removed. If they are out of date, `recalibrate`
+            first.
         weight: projects so that weights come nearest where they matter most, as the inputs of
             `calibrate` show. `"fisher"`: by the squared gradient of the outputs with respect to
             each weight. `"activation"`: by the mean square of what a linear or convolutional map
@@ -153,7 +155,7 @@ def compress(
             warn_negative(name, block)
     if batches is not None:
         remedy = "heal" if method == "fit" else "method='fit', and then heal,"
-        tell_error(model, small, next(iter(batches)), remedy)
+        log_error(model, small, next(iter(batches)), remedy)
     return small
 
 

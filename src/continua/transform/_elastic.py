@@ -50,12 +50,10 @@ class Elastic(nn.Module):
         >>> block = ct.ODEBlock(nn.Linear(2, 2), ct.PiecewiseConstant(4), ct.Euler(steps=4))
         >>> elastic = ct.Elastic(block, sizes=[4, 2, 1])
         >>> x, y = torch.ones(3, 2), torch.tensor([0, 1, 1])
-        >>> elastic.loss(x, lambda out: nn.functional.cross_entropy(out, y)).backward()
+        >>> elastic.loss(x, lambda out: nn.functional.cross_entropy(out, y), step=0).backward()
         >>> elastic.at(2).field.weight.shape
         torch.Size([2, 2, 2])
     """
-
-    turn: Tensor
 
     def __init__(self, model: nn.Module, sizes: Sequence[Choice]):
         super().__init__()
@@ -66,11 +64,7 @@ class Elastic(nn.Module):
         check_nested([model, *made], sizes)
         self.model, self.sizes = model, tuple(sizes)
         self.statistics = nn.ModuleList(_Buffers(small) for small in made[1:])
-        self._small = [
-            _Small(model, small, each.get("method", "project"))
-            for small, each in zip(made[1:], arguments[1:], strict=True)
-        ]
-        self.register_buffer("turn", torch.zeros((), dtype=torch.int64))
+        self._take(made[1:], arguments[1:])
 
     def forward(self, *args: Any, size: Choice | None = None, **kwargs: Any) -> Any:
         """The outputs of one size.
@@ -83,19 +77,29 @@ class Elastic(nn.Module):
         index = 0 if size is None else self.index(size)
         if index == 0:
             return self.model(*args, **kwargs)
+        if self._kinds != _kinds(self.model):
+            arguments = choices(self.model, self.sizes)[1:]
+            self._take([compress(self.model, **each) for each in arguments], arguments)
         return self._small[index - 1].call(self.model, self.statistics[index - 1], args, kwargs)
 
-    def loss(self, x: Any, criterion: Callable[[Any], Tensor]) -> Tensor:
-        """The mean loss of the full size and of `trained(turn)`, where `turn` counts the calls.
+    def _take(self, made: Sequence[nn.Module], arguments: Sequence[dict[str, Any]]) -> None:
+        """Run the smaller sizes as `compress` made them."""
+        self._kinds = _kinds(self.model)
+        self._small = [
+            _Small(self.model, small, each.get("method", "project"))
+            for small, each in zip(made, arguments, strict=True)
+        ]
+
+    def loss(self, x: Any, criterion: Callable[[Any], Tensor], step: int) -> Tensor:
+        """The mean loss of the full size and of `trained(step)`.
 
         Args:
             x: the input of the model.
             criterion: the loss of a size, given its outputs.
+            step: its number in the course of the training.
         """
-        sizes = (None, *self.trained(int(self.turn)))
-        losses = [criterion(self(x, size=size)) for size in sizes]
-        self.turn += 1
-        return torch.stack(losses).mean()
+        sizes = (None, *self.trained(step))
+        return torch.stack([criterion(self(x, size=size)) for size in sizes]).mean()
 
     def trained(self, step: int) -> tuple[Choice, ...]:
         """The smaller sizes that a step trains beside the full one.
@@ -163,6 +167,11 @@ class Elastic(nn.Module):
     def extra_repr(self) -> str:
         """What stands in the first lines of the repr."""
         return f"sizes={list(self.sizes)}"
+
+
+def _kinds(model: nn.Module) -> list[tuple[Any, ...]]:
+    """What the blocks of a model have besides tensors, and a user may change."""
+    return [(block.solver, block.gradient, block.programs) for block in blocks(model).values()]
 
 
 class _Buffers(nn.Module):

@@ -21,7 +21,7 @@ from ._batches import Batches, call, held_back, reached
 from ._blocks import blocks
 from ._final import FinalMap, Seen
 from ._groups import Grouping, layer_count
-from ._recalibrate import reading, reestimate
+from ._recalibrate import norms_training, reestimate
 from ._ridge import Ridge
 from ._stack import as_blocks
 
@@ -50,7 +50,7 @@ def fit_blocks(
     Basis functions that no step has in common with others are fitted by themselves, in the order
     of their steps, so that later ones see the states that the fitted ones lead to. Functions that
     share several steps are fitted once per step, as long as the error on the batches held back
-    falls. Norms read the batch meanwhile; their statistics are read again at the end.
+    falls. Norms read the batch meanwhile; their statistics are re-estimated at the end.
 
     Args:
         teacher: the larger model.
@@ -61,7 +61,7 @@ def fit_blocks(
     """
     teacher.eval()
     with as_blocks(teacher, small):
-        with reading(small):
+        with norms_training(small):
             names = _in_order(small, next(iter(batches)))
             # All are made first: a block that cannot be fitted is refused before the work.
             for pair in [_Pair(name, teacher, small, batches, final) for name in names]:
@@ -78,8 +78,11 @@ class _Pair:
         self.teacher, self.small, self.batches = teacher, small, batches
         self.block, self.other = blocks(small)[name], blocks(teacher)[name]
         args, kwargs = reached(small, self.block, next(iter(batches)))
-        if not isinstance(args[0] if args else None, Tensor):
-            raise ModuleError(f"block {name!r} has a state that is no tensor: it cannot be fitted")
+        state = args[0] if args else None
+        if not isinstance(state, Tensor) or state.is_complex():
+            raise ModuleError(
+                f"block {name!r} has a state that is no real tensor: it cannot be fitted"
+            )
         self._map_of = functools.partial(FinalMap, name=name, args=args, kwargs=kwargs, final=final)
         self.map = self._map_of(self.block)
         self.basis = self.block.expansion.weights[self.map.weight]

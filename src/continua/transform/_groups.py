@@ -17,7 +17,7 @@ from continua.solve import Euler
 
 from ._batches import Batches, call, held_back, reached, relative_error, replaced
 from ._final import FinalMap
-from ._recalibrate import reading
+from ._recalibrate import norms_training
 from ._ridge import Ridge
 
 
@@ -86,7 +86,7 @@ class Grouping:
         best += [{} for _ in range(size)]
         for a in range(self._count):
             last = min(self._count, a + widest)
-            with reading(self._trial):
+            with norms_training(self._trial):
                 costs = self._costs(a, last)
             for group, cost in costs.items():
                 for before, after in itertools.pairwise(best):

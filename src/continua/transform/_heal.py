@@ -74,9 +74,9 @@ def heal(
 
     Adam takes the steps, with a learning rate that rises during the first tenth of them and falls
     to zero along a cosine. One batch in four is held back, eight at most; on these the loss is
-    measured now and then with statistics read again from as many others, and the best model so far
-    is what comes back, the given one included. While it trains, the larger model has the statistics
-    of these inputs too; the difference to its own is removed from those that were read.
+    measured now and then with statistics re-estimated from as many others, and the best model so
+    far is what comes back, the given one included. While it trains, the larger model has the
+    statistics of these inputs too; the difference to its own is removed from the estimates.
 
     Call it under `torch.autocast` to train in mixed precision. What the larger model gives for a
     list of batches is kept, up to 1 GB, so it runs once for each of these.

@@ -140,10 +140,10 @@ class LayerBlock(ODEBlock):
     """
 
     layout: Layout
-    _kept: Kept
+    _kept: KeptSteps
 
     def __init__(self, units: Sequence[nn.Module], layout: Layout, *, move: bool = False):
-        vars(self).update(layout=layout, _kept=Kept())
+        vars(self).update(layout=layout, _kept=KeptSteps())
         count = len(units)
         # Of layers with and without dropout, one that has it.
         full = max(units, key=lambda unit: sum(type(m) is not nn.Identity for m in unit.modules()))
@@ -154,8 +154,7 @@ class LayerBlock(ODEBlock):
     @property
     def steps(self) -> int:
         """How many steps its solver takes."""
-        found: int = self.solver.config()["steps"]
-        return found
+        return self._checked(self.solver)
 
     @property
     def width(self) -> float:
@@ -177,24 +176,25 @@ class LayerBlock(ODEBlock):
         """
         before = None
         if solver is not None:
-            self._check(solver)
             before = self.steps if "_solver" in vars(self) else None  # none in the constructor
-            span = (0.0, float(min(solver.config()["steps"], self.layout.units)))
+            span = (0.0, float(min(self._checked(solver), self.layout.units)))
         super().rebase(stacks, solver, span)
         if before is not None and before != self.steps:
             self.layout.note(before, self.steps)
         return self
 
-    def _check(self, solver: Solver) -> None:
-        if not isinstance(solver, Euler):
+    def _checked(self, solver: Solver) -> int:
+        """The steps of a solver that a run of layers can have."""
+        if not isinstance(solver, Euler) or solver.steps is None:
             raise ArgumentError(
                 f"a model calls its layers one by one, which are steps of Euler, not of {solver!r}"
             )
-        if self.layout.period > 1 and solver.config()["steps"] > self.layout.units:
+        if self.layout.period > 1 and solver.steps > self.layout.units:
             raise ArgumentError(
                 f"layers that recur in groups of {self.layout.period} cannot be refined, from "
-                f"{self.layout.units} groups to {solver.config()['steps']}"
+                f"{self.layout.units} groups to {solver.steps}"
             )
+        return solver.steps
 
     def layers(self) -> list[nn.Module]:
         """The layers at its steps, with the weights there, to be called one after another.
@@ -249,7 +249,7 @@ class LayerBlock(ODEBlock):
         return made
 
 
-class Kept(dict[tuple[bool, bool], Steps]):
+class KeptSteps(dict[tuple[bool, bool], Steps]):
     """Layers that were made; copies of a block make their own."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

@@ -1,4 +1,4 @@
-"""Statistics read again, weights untouched."""
+"""Statistics re-estimated, weights untouched."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from continua.block import ODEBlock
 from continua.field import copied
 
-from ._batches import Batches, call, reached
+from ._batches import Batches, call, evaluating
 from ._blocks import blocks_if_any
 from ._warn import warn_negative
 
@@ -21,7 +20,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def recalibrate(model: M, batches: Iterable[Any]) -> M:
-    r"""A model whose batch-norm statistics are read again, at every depth.
+    r"""A model whose batch-norm statistics are re-estimated, at every depth.
 
     Weights that were changed without training, as `compress` does, no longer fit the running
     statistics of the norms behind them. Some forward passes give new ones. Each is the mean over
@@ -59,48 +58,41 @@ def recalibrate(model: M, batches: Iterable[Any]) -> M:
 
 
 @torch.no_grad()
-def reestimate(model: nn.Module, batches: Iterable[Any], until: nn.Module | None = None) -> None:
-    """Read the statistics of a model again, in place.
+def reestimate(model: nn.Module, batches: Iterable[Any]) -> None:
+    """Re-estimate the statistics of a model, in place.
 
     Args:
         model: whose statistics change.
         batches: of inputs.
-        until: the last module whose statistics are wanted; None is all of them.
     """
-    with reading(model) as norms:
+    with norms_training(model) as norms:
         if not norms and not any(b.expansion.state for b in blocks_if_any(model).values()):
             return
         for i, batch in enumerate(batches):
             for norm in norms:
                 norm.momentum = 1 / (i + 1)  # the mean of all batches so far
-            if until is None:
-                call(model, batch)
-            else:
-                until(*(found := reached(model, until, batch))[0], **found[1])
+            call(model, batch)
 
 
 @contextmanager
-def reading(model: nn.Module) -> Iterator[list[_NormBase]]:
+def norms_training(model: nn.Module) -> Iterator[list[_NormBase]]:
     """The norms of a model, set to training with all that has state; as they were afterwards."""
     norms = statistics(model)
     momenta = [norm.momentum for norm in norms]
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    for norm in norms:
-        norm.training = True
-    for block in model.modules():
-        if isinstance(block, ODEBlock) and block.expansion.state:
-            # A block updates its state if the field is training; the parts have their own mode.
-            block.field.training = True
-            for name in block.expansion.state:
-                block.field.get_submodule(name.rpartition(".")[0]).training = True
-    try:
-        yield norms
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
+    with evaluating(model):
+        for norm in norms:
+            norm.training = True
+        for block in blocks_if_any(model).values():
+            if block.expansion.state:
+                # A block updates its state if the field is training; its parts have their own mode.
+                block.field.training = True
+                for name in block.expansion.state:
+                    block.field.get_submodule(name.rpartition(".")[0]).training = True
+        try:
+            yield norms
+        finally:
+            for norm, momentum in zip(norms, momenta, strict=True):
+                norm.momentum = momentum
 
 
 def statistics(model: nn.Module) -> list[_NormBase]:

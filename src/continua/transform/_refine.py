@@ -6,12 +6,13 @@ import copy
 from typing import Any, TypeVar, overload
 
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 
 from continua._errors import ArgumentError, ModuleError
+from continua._values import whole_number
 from continua.field import copied, gathered, is_sharded, tensor
 
-from ._blocks import blocks, transformed
+from ._blocks import blocks, coefficients, refuse_elastic, tie, transformed
 from ._elastic import Elastic
 
 M = TypeVar("M", bound=nn.Module)
@@ -37,9 +38,11 @@ def refine(model: nn.Module, optimizer: Any = None, factor: int = 2) -> Any:
     map, and its groups and settings are kept. A learning-rate schedule has to be made anew.
 
     Args:
-        model: any module that contains ODE blocks; it is not changed. An `Elastic` grows: what it
+        model: any module that contains ODE blocks; it is not changed. Weights that blocks share
+            stay shared, which needs the same bases. An `Elastic` grows: what it
             was is then its second size, statistics included.
-        optimizer: of the model's parameters; it is not changed. May be left out:
+        optimizer: of the model's parameters; it is not changed. Its state has to be a number or
+            of the shape of the parameter, unlike that of Adafactor and LBFGS. May be left out:
             `refine(model, 4)`.
         factor: how many times finer.
 
@@ -56,10 +59,13 @@ def refine(model: nn.Module, optimizer: Any = None, factor: int = 2) -> Any:
     """
     if not isinstance(optimizer, Optimizer | None):
         optimizer, factor = None, optimizer
-    if isinstance(factor, bool) or not isinstance(factor, int) or factor < 1:
-        raise ArgumentError(f"factor is a whole number of at least 1, not {factor!r}")
+    factor = whole_number("factor", factor)
     if isinstance(model, Elastic):
-        return model.grown(refine(model.model, factor))
+        if optimizer is None:
+            return model.grown(refine(model.model, factor))
+        fine, optimizer = refine(model.model, optimizer, factor)
+        return model.grown(fine), optimizer
+    refuse_elastic(model)
     blocks(model)
     if optimizer is not None and is_sharded(model):
         raise ModuleError(
@@ -77,6 +83,7 @@ def refine(model: nn.Module, optimizer: Any = None, factor: int = 2) -> Any:
             found[name] = matrix
         block.rebase(stacks, block.solver.refined(factor))
         matrices |= {id(tensor(block.field, name)): matrix for name, matrix in found.items()}
+    tie(coefficients(model), fine)
     return fine if optimizer is None else (fine, _carried(optimizer, model, fine, matrices))
 
 
@@ -91,6 +98,8 @@ def _carried(
         raise ArgumentError(
             "the optimizer holds no parameter of the model; give the one that trains it"
         )
+    if isinstance(optimizer, LBFGS):
+        raise _refused(optimizer)
     # The memo of the copy holds the new parameters in the old ones' place.
     made = copy.deepcopy(optimizer, {id(p): pairs.get(id(p), p) for p in held})
     for old in held:
@@ -99,8 +108,17 @@ def _carried(
             continue
         state = made.state[parameter]
         for key, value in state.items():
-            if isinstance(value, Tensor) and value.dim() and value.shape == old.shape:
+            if isinstance(value, Tensor) and value.numel() > 1:
+                if value.shape != old.shape:
+                    raise _refused(optimizer)
                 refined = transformed(matrices[id(parameter)], value)
                 # Mean squares, which a spline's map could push below zero.
                 state[key] = refined.clamp(min=0) if bool((value >= 0).all()) else refined
     return made
+
+
+def _refused(optimizer: Optimizer) -> ArgumentError:
+    return ArgumentError(
+        f"the state of {type(optimizer).__name__} cannot be carried over; refine the model alone "
+        "and make a new optimizer"
+    )

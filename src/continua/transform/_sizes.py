@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from continua._errors import ArgumentError
+from continua._values import whole_number
 from continua.basis import Basis, projection, quadrature
 from continua.block import ODEBlock
 from continua.field import Expansion
@@ -46,10 +47,7 @@ def size_arguments(model: nn.Module, size: Choice) -> dict[str, Any]:
                 "compress look at data"
             )
         return {"per_block": {}} | dict(size)  # {} is the model as it is
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ArgumentError(
-            f"a size is a whole number of at least 1 or arguments of compress, not {size!r}"
-        )
+    size = whole_number("a size without arguments of compress", size)
     full = own_size(model)
     if full is None:
         raise ArgumentError(
@@ -83,32 +81,16 @@ def own_size(model: nn.Module) -> int | None:
 def _resized(expansion: Expansion, bases: Mapping[str, Basis], size: int) -> dict[str, Basis]:
     """The new bases of what varies with depth, under all names of each tensor."""
     return {
-        name: resized(basis, min(size, basis.size))
+        name: basis.resized(min(size, basis.size))
         for first, basis in bases.items()
         if basis.size > 1
         for name in expansion.names(first)
     }
 
 
-def resized(basis: Basis, size: int) -> Basis:
-    """The member of a basis' family with so many functions, all else being equal."""
-    first, *rest = basis.arguments()
-    near = type(basis).of_size(size)
-    given = {name: getattr(basis, name) for name in rest}
-    try:
-        made = type(basis)(**{first: getattr(near, first)}, **given)
-    except ArgumentError as error:
-        raise ArgumentError(f"{basis!r} has no member of {size} functions: {error}") from None
-    if made.size != size:
-        raise ArgumentError(
-            f"{basis!r} has no member of {size} functions; the next smaller one has {made.size}"
-        )
-    return made
-
-
 def _fewer_steps(block: ODEBlock, size: int, full: int) -> Any:
     """The block's solver with steps in proportion; one that chooses its own steps stays."""
-    steps = block.solver.config().get("steps")
+    steps = block.solver.steps
     if steps is None:
         return block.solver
     return block.solver.with_steps(max(round(steps * size / full), 1))

@@ -14,7 +14,6 @@ from continua.block import ODEBlock
 from continua.solve import RK4, RK38, Euler, Heun, Midpoint, Solver
 
 from ._layers import LayerBlock
-from ._sizes import resized
 
 #: explicit methods that may stand for each other
 EXPLICIT = (Euler, Midpoint, Heun, RK4, RK38)
@@ -27,7 +26,7 @@ def smaller_choices(block: ODEBlock, solvers: bool) -> list[dict[str, Any]]:
 
     The weights go to smaller members of their family. Where they have several bases, all of these
     are halved again and again instead. State keeps its basis as far as
-    the evaluations can tell its functions apart: with statistics that are read again this costs
+    the evaluations can tell its functions apart: with re-estimated statistics this costs
     little and keeps much.
 
     Args:
@@ -95,7 +94,7 @@ def members(basis: Basis) -> list[Basis]:
     found = {member.size: member for member in _halves(basis)}
     for size in range(basis.size, 0, -math.ceil(basis.size / MOST)):
         with contextlib.suppress(ArgumentError):  # no such member
-            found.setdefault(size, resized(basis, size))
+            found.setdefault(size, basis.resized(size))
     return [found[size] for size in sorted(found, reverse=True)]
 
 

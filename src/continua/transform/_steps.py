@@ -54,7 +54,10 @@ class Steps:
             self.layers += own
         if block.steps != layout.units:
             _check_caches(self.layers[0], layout)
-        _followed(self.layers[-1], self._finish)
+        last = len(self.layers) - 1
+        for at in range(0 if block.expansion.state else last, last + 1):
+            follow = functools.partial(self._finish, at // layout.period, at == last)
+            _followed(self.layers[at], follow)
 
     def current(self, block: LayerBlock) -> bool:
         """Whether the layers are those of the block as it is now."""
@@ -124,21 +127,24 @@ class Steps:
             for registry, key in twin.slots[name]:
                 registry[key] = value
 
-    def _finish(self) -> None:
-        """The last layer was called: update the state as a solve of the block does."""
-        block, n = self._block, len(self._twins)
-        width = block.layout.units / n
-        block.record(Stats(evaluations=n, steps=n, step_sizes=[width] * n))
-        if not self._before:
-            return
-        with torch.no_grad():
-            for name, before in self._before.items():
-                sigma = tensor(block.field, name)
-                after = torch.stack([_held(twin, name) for twin in self._twins])
-                inverse = self._inverses[block.expansion.bases[name]].to(sigma.device)
-                sigma.copy_(updated(inverse, sigma, before, after))
-            for name in block.expansion.carried:
-                tensor(block.field, name).copy_(_held(self._twins[-1], name))
+    @torch.no_grad()
+    def _finish(self, i: int, last: bool) -> None:
+        """A layer of step i was called: update the state as a solve of the block does.
+
+        A model may call some of the layers only, or ask for each anew.
+        """
+        block, n, twin = self._block, len(self._twins), self._twins[i]
+        for name, before in self._before.items():
+            sigma, after = tensor(block.field, name), _held(twin, name)
+            column = self._inverses[block.expansion.bases[name]][:, i : i + 1].to(sigma.device)
+            sigma.copy_(updated(column, sigma, before[i : i + 1], after[None]))
+            before[i] = after
+        if last:
+            width = block.layout.units / n
+            block.record(Stats(evaluations=n, steps=n, step_sizes=[width] * n))
+            if self._before:
+                for name in block.expansion.carried:
+                    tensor(block.field, name).copy_(_held(twin, name))
 
 
 def _held(twin: Twin, name: str) -> Tensor:
@@ -189,8 +195,9 @@ def _followed(layer: nn.Module, after: Callable[[], None]) -> None:
 
     @functools.wraps(forward)
     def followed(*args: Any, **kwargs: Any) -> Any:
-        out = forward(*args, **kwargs)
-        after()
-        return out
+        try:
+            return forward(*args, **kwargs)
+        finally:  # checkpointing stops a forward that it repeats by an exception
+            after()
 
     vars(layer)["forward"] = followed

@@ -37,6 +37,9 @@ def unroll(model: nn.Module) -> nn.Module:
     can be compiled or exported by whatever takes a torch module. Save its `state_dict`, or what
     `torch.export` makes of it: `continua.save` is for models whose blocks can be made again.
 
+    The field sees the block's input as x; there is no `control`. `continua.export` writes models
+    that call a block with `control=`.
+
     Args:
         model: any module that contains ODE blocks; it is not changed.
 

@@ -15,7 +15,7 @@ from continua.block import ODEBlock
 from continua.field import copied, listed, non_negative, tensor
 from continua.solve import Euler
 
-from ._batches import REFUSALS, call, relative_error
+from ._batches import REFUSALS, call, comparable, relative_error
 from ._layers import LayerBlock
 from ._stacking import Increment, hidden
 
@@ -55,7 +55,7 @@ def warn_post_norm(name: str, block: ODEBlock) -> None:
 
 
 def warn_negative(name: str, block: ODEBlock) -> None:
-    """Warn of variances that were read again and are negative at some depth of the solver.
+    """Warn of re-estimated variances that are negative at some depth of the solver.
 
     Few functions cannot follow a variance that changes by orders of magnitude over depth. It is
     read as 0 there, which divides by nearly nothing.
@@ -77,9 +77,11 @@ def warn_negative(name: str, block: ODEBlock) -> None:
 
 
 @torch.no_grad()
-def tell_error(model: nn.Module, small: nn.Module, batch: Any, remedy: str) -> None:
+def log_error(model: nn.Module, small: nn.Module, batch: Any, remedy: str) -> None:
     """Log how far the outputs are from those of the larger model, if they are far."""
     found, wanted = (call(copied(one).eval(), batch) for one in (small, model))
+    if not comparable(wanted):
+        return
     error = math.sqrt(float(relative_error(found, wanted)))
     if not error < FAR:
         LOG.warning(

@@ -128,7 +128,9 @@ def waves(order: int) -> Row:
 
 def steps_of(recipe: Recipe, scale: Scale) -> int:
     """L, the steps of its flows."""
-    return int(parse_solver(recipe.scales[scale].config()["solver"]).config()["steps"])
+    steps = parse_solver(recipe.scales[scale].config()["solver"]).steps
+    assert steps is not None
+    return steps
 
 
 @dataclass(frozen=True)
