@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -80,8 +79,7 @@ def train_family(course: Course) -> tuple[ct.Elastic, dict[int, nn.Module]]:
     """One elastic run for all sizes, and a network trained for each size alone."""
     elastic = ct.Elastic(course.network(FAMILY[0]), FAMILY)
     alone = {size: course.network(size) for size in FAMILY}
-    steps = itertools.count()
-    losses: dict[nn.Module, Loss] = {elastic: lambda x, f: elastic.loss(x, f, next(steps))}
+    losses: dict[nn.Module, Loss] = {elastic: elastic.loss}
     losses |= {model: _plain(model) for model in alone.values()}
     for i, (model, loss) in enumerate(losses.items()):
         optimizer = fresh_optimizer(model)

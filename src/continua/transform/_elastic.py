@@ -50,7 +50,7 @@ class Elastic(nn.Module):
         >>> block = ct.ODEBlock(nn.Linear(2, 2), ct.PiecewiseConstant(4), ct.Euler(steps=4))
         >>> elastic = ct.Elastic(block, sizes=[4, 2, 1])
         >>> x, y = torch.ones(3, 2), torch.tensor([0, 1, 1])
-        >>> elastic.loss(x, lambda out: nn.functional.cross_entropy(out, y), step=0).backward()
+        >>> elastic.loss(x, lambda out: nn.functional.cross_entropy(out, y)).backward()
         >>> elastic.at(2).field.weight.shape
         torch.Size([2, 2, 2])
     """
@@ -65,6 +65,7 @@ class Elastic(nn.Module):
         self.model, self.sizes = model, tuple(sizes)
         self.statistics = nn.ModuleList(_Buffers(small) for small in made[1:])
         self._take(made[1:], arguments[1:])
+        self._next = 0  # the number of the next step
 
     def forward(self, *args: Any, size: Choice | None = None, **kwargs: Any) -> Any:
         """The outputs of one size.
@@ -90,14 +91,16 @@ class Elastic(nn.Module):
             for small, each in zip(made, arguments, strict=True)
         ]
 
-    def loss(self, x: Any, criterion: Callable[[Any], Tensor], step: int) -> Tensor:
+    def loss(self, x: Any, criterion: Callable[[Any], Tensor], step: int | None = None) -> Tensor:
         """The mean loss of the full size and of `trained(step)`.
 
         Args:
             x: the input of the model.
             criterion: the loss of a size, given its outputs.
-            step: its number in the course of the training.
+            step: its number in the course of the training; None counts the calls.
         """
+        step = self._next if step is None else step
+        self._next = step + 1
         sizes = (None, *self.trained(step))
         return torch.stack([criterion(self(x, size=size)) for size in sizes]).mean()
 
