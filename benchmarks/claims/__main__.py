@@ -24,7 +24,7 @@ compares the two. Date, machine and command of each run are on the page that it 
   the paper's best; otherwise it is not tested, and the verdict only says which order was seen. An
   accuracy by itself is not judged with less than half the budget.
 - A network made smaller without retraining: a loss of up to 1 point holds, up to 3 holds in part.
-- Most runs have one seed.
+- With several seeds, numbers are means. Most large runs have one seed.
 
 | claim | paper | ours | budget | seeds | verdict | run |
 |---|---|---|---|---|---|---|
