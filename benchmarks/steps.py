@@ -21,18 +21,32 @@ from torch import Tensor, nn
 import continua as ct
 from continua.recipes import RECIPES
 from continua.recipes.dissecting import _annuli, _tracking
+from continua.recipes.nanode import _rows
 
 BF16 = "precision=bf16"
 PLAIN = "gradient=Backprop()"
-ROW = "basis=PiecewiseConstant(20)"
+ROWS = (_rows.AUTO, _rows.UNCONSTRAINED, _rows.bucketed(10), _rows.bucketed(20), _rows.waves(10))
 #: a recipe, its settings, and what is tried instead
 TRAININGS: dict[str, tuple[str, list[str], list[list[str]]]] = {
-    "nanode/table1, T-NANODE-10": ("nanode/cifar10", [], [[PLAIN], [BF16], [PLAIN, BF16]]),
-    "nanode/table1, B-NANODE-20": ("nanode/cifar10", [ROW], [[PLAIN], [BF16], [PLAIN, BF16]]),
+    **{
+        f"nanode/table1, {row.name}": (
+            "nanode/cifar10", row.settings(), [[BF16]] if row.residual else [[PLAIN], [BF16]],
+        )
+        for row in ROWS
+    },
+    **{
+        f"nanode/table2-moving-mnist, {kind}": (f"nanode/moving-mnist-{kind}", [], [])
+        for kind in ("svg", "auto", "nanode")
+    },
     "stateful/cifar10, 4 steps": (
         "stateful/cifar10",
         ["basis=PiecewiseConstant(4)", "solver=Euler(steps=4)", "refine_epochs=()"],
         [["channels_last=false"], [BF16]],
+    ),
+    "stateful/cifar10, 8 steps": (
+        "stateful/cifar10",
+        ["basis=PiecewiseConstant(8)", "solver=Euler(steps=8)", "refine_epochs=()"],
+        [[BF16]],
     ),
     "stateful/mnist, 8 steps": (
         "stateful/mnist",
@@ -65,7 +79,7 @@ def training(name: str, settings: list[str], root: Path) -> Step:
     model = run.laid_out(run.setup.make(dataset)).train()
     course = run.setup.training
     batch = list(task.batch("train", torch.arange(course.batch_size), torch.Generator()))
-    if run.setup.channels_last:
+    if run.setup.channels_last and batch[0].dim() == 4:
         batch[0] = batch[0].contiguous(memory_format=torch.channels_last)
     optimizer = course.make_optimizer(model)
     for group in optimizer.param_groups:
