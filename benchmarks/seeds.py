@@ -57,11 +57,12 @@ def section(name: str, texts: list[str]) -> str:
     dates = " and ".join(sorted({said(text, r"(\d{4}-\d\d-\d\d)") for text in texts}))
     parts = [told(text) for text in texts]
     merged = [merge(list(same), seeds.split(", ")) for same in zip(*parts, strict=True)]
+    label = f"seed {seeds}" if len(texts) == 1 else f"seeds {seeds}"
     title = name.partition("/")[2].replace("-", " ").capitalize()
     return "\n\n".join(
         [
             f"\n## {title}",
-            f"`continua reproduce {name}`, {scale} scale, seeds {seeds}; torch {torch}, {dates}.",
+            f"`continua reproduce {name}`, {scale} scale, {label}; torch {torch}, {dates}.",
             *merged,
         ]
     ) + "\n"  # fmt: skip
