@@ -51,7 +51,7 @@ SMOKE = replace(
 )  # fmt: skip
 
 TAKES: dict[Scale, str] = {
-    "smoke": "seconds", "laptop": "minutes each", "night": "an hour each",
+    "smoke": "seconds", "laptop": "two to five minutes each", "night": "an hour each",
     "full": "hours; use a GPU",
 }  # fmt: skip
 mnist = Recipe(
@@ -306,8 +306,8 @@ STUDIES = (
         "dissecting/table1-mnist",
         "Vanilla, 0-augmented, input-layer and second-order flows on MNIST",
         {
-            "smoke": "seconds", "laptop": "an hour on two cores",
-            "night": "about six hours on two cores, estimated",
+            "smoke": "seconds", "laptop": "half an hour of one core",
+            "night": "six hours of one core, estimated",
             "full": "days; use a GPU",
         },
         mnist,
