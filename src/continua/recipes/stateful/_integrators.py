@@ -28,7 +28,7 @@ small = Recipe(
     {
         "smoke": ImageSetup(
             data="digits", stages=1, width=8, basis="PiecewiseConstant(4)", epsilon=4.0,
-            samples=128, training=Training(epochs=3, batch_size=64),
+            samples=128, training=Training(epochs=3, batch_size=64, warmup=0.5),
         ),
         "laptop": ImageSetup(
             data="mnist", stages=2, width=8, basis="PiecewiseConstant(4)", epsilon=4.0, pad=2,

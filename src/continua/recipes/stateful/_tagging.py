@@ -131,7 +131,7 @@ STUDIES: tuple[Study, ...] = tuple(
         f"Tagging {name}: continuous and discrete, with equal depth and parameters",
         {
             "smoke": "seconds",
-            "laptop": "ten minutes on one core",
+            "laptop": "five minutes of one core",
             "full": "the paper's 50,000 steps; use a GPU",
         },
         short,
