@@ -15,7 +15,7 @@ from ._stateful import STATEFUL
 
 HEAD = f"""# Claims of the papers
 
-Every claim of the three papers, the paper's number, ours, and what they say together. This page is
+Each row has a claim of a paper, its number, ours, and a verdict. This page is
 written by `PYTHONPATH=benchmarks python -m claims` from the tables of the other pages, and a test
 compares the two. Date, machine and command of each run are on the page that it links to.
 
@@ -23,8 +23,9 @@ compares the two. Date, machine and command of each run are on the page that it 
 - A ranking by accuracy is judged only if our best model has at least {REACH:g} of the accuracy of
   the paper's best; otherwise it is not tested, and the verdict only says which order was seen. An
   accuracy by itself is not judged with less than half the budget.
-- A network made smaller without retraining: a loss of up to 1 point holds, up to 3 holds in part.
-- Most runs have one seed.
+- *No better than* and *as well as* hold if the difference is at most 1 point. Compression without retraining: a
+  loss of up to 1 point holds, up to 3 points holds in part.
+- With several seeds, numbers are means. Most large runs have one seed.
 
 | claim | paper | ours | budget | seeds | verdict | run |
 |---|---|---|---|---|---|---|

@@ -73,8 +73,21 @@ def said(where: str, *patterns: str) -> tuple[float, ...]:
     return tuple(numbers)
 
 
+def every(where: str, pattern: str) -> list[tuple[float, ...]]:
+    """The numbers in the groups of a pattern, wherever it is in a section: once, or per seed."""
+    text = " ".join(section(where).split())
+    found = [tuple(map(number, groups.groups())) for groups in re.finditer(pattern, text)]
+    if not found:
+        raise LookupError(f"{where} does not say {pattern!r}")
+    return found
+
+
 def seeds(where: str) -> str:
-    """The seeds of a run, from the table of all results, else from the head of its page."""
+    """The seeds of a run, from its section, the table of all results or the head of its page."""
+    if where.startswith("seeds.md"):
+        found = re.search(r"seeds? ([\d, ]+\d|\d)", section(where))
+        assert found is not None
+        return found[1]
     for line in (RESULTS / "index.md").read_text("utf-8").splitlines():
         cells = [part.strip() for part in line.strip("|").split("|")]
         if f"]({where})" in line and len(cells) == 5:

@@ -222,6 +222,7 @@ WITHOUT_TABLE = {
 SMALL = [
     "stateful/digits",
     "stateful/integrators",
+    "stateful/integrators-refined",
     "stateful/norms",
     *(name for name in STUDIES if name.startswith("dissecting/")),
 ]

@@ -91,6 +91,6 @@ STUDIES = (
     AdaptiveReflection(
         "dissecting/adaptive-depth",
         "The map x -> -x with a depth of its own for every sample",
-        {"smoke": "seconds", "laptop": "five minutes on two cores", "full": "ten minutes"},
+        {"smoke": "seconds", "laptop": "a minute of one core", "full": "ten minutes"},
     ),
 )

@@ -153,6 +153,6 @@ STUDIES = (
     InputNetwork(
         "dissecting/input-network",
         "A flow behind nonlinear input layers, ablated",
-        {"smoke": "seconds", "laptop": "two minutes", "full": "five minutes"},
+        {"smoke": "seconds", "laptop": "12 seconds of one core", "full": "five minutes"},
     ),
 )

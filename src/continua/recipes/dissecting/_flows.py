@@ -166,6 +166,6 @@ STUDIES = (
     ConditionalFlow(
         "dissecting/conditional-flow",
         "Two classes swap places, by a data-controlled flow and by an unconditional one",
-        {"smoke": "seconds", "laptop": "ten minutes on two cores", "full": "an hour"},
+        {"smoke": "seconds", "laptop": "45 seconds of one core", "full": "an hour"},
     ),
 )

@@ -209,6 +209,6 @@ STUDIES = (
     FunctionalDescent(
         "dissecting/functional-gradient",
         "Descent in functions of depth against descent in their coefficients",
-        {"smoke": "seconds", "laptop": "three minutes on one core", "full": "half an hour"},
+        {"smoke": "seconds", "laptop": "40 seconds of one core", "full": "half an hour"},
     ),
 )

@@ -128,6 +128,6 @@ STUDIES = (
     GalerkinStacked(
         "dissecting/galerkin-stacked",
         "Weights in waves and weights in pieces, on two moons",
-        {"smoke": "seconds", "laptop": "a minute on one core", "full": "ten minutes"},
+        {"smoke": "seconds", "laptop": "15 seconds of one core", "full": "ten minutes"},
     ),
 )

@@ -51,7 +51,7 @@ SMOKE = replace(
 )  # fmt: skip
 
 TAKES: dict[Scale, str] = {
-    "smoke": "seconds", "laptop": "minutes each", "night": "an hour each",
+    "smoke": "seconds", "laptop": "two to five minutes each", "night": "an hour each",
     "full": "hours; use a GPU",
 }  # fmt: skip
 mnist = Recipe(
@@ -59,9 +59,11 @@ mnist = Recipe(
     "MNIST with one flow; kind= and width= say how it is augmented (vanilla has width=48)",
     {
         "smoke": SMOKE,
-        "laptop": replace(FULL, samples=2_048, held_out=1_000, training=LAPTOP),
         # Backpropagation is exact and takes no more time than the adjoint, for zeros a quarter
         # of it (benchmarks/augmented.py); in batches of 16 there is memory for it.
+        "laptop": replace(
+            FULL, gradient="Backprop()", held_out=2_000, training=replace(LAPTOP, epoch_steps=32)
+        ),
         "night": replace(
             FULL, gradient="Backprop()", held_out=2_000, training=replace(LAPTOP, epoch_steps=469)
         ),
@@ -304,8 +306,8 @@ STUDIES = (
         "dissecting/table1-mnist",
         "Vanilla, 0-augmented, input-layer and second-order flows on MNIST",
         {
-            "smoke": "seconds", "laptop": "an hour on two cores",
-            "night": "about six hours on two cores, estimated",
+            "smoke": "seconds", "laptop": "half an hour of one core",
+            "night": "six hours of one core, estimated",
             "full": "days; use a GPU",
         },
         mnist,

@@ -86,6 +86,6 @@ STUDIES = (
     Tracking(
         "dissecting/tracking",
         "Following a periodic signal far beyond the span of training",
-        {"smoke": "seconds", "laptop": "five minutes on two cores", "full": "half an hour"},
+        {"smoke": "seconds", "laptop": "100 seconds of one core", "full": "half an hour"},
     ),
 )

@@ -185,6 +185,6 @@ STUDIES = (
     Crossings(
         "nanode/crossing",
         "The map x -> -x: on a line by no flow, in the plane by half a turn",
-        {"smoke": "seconds", "laptop": "two minutes", "full": "two minutes"},
+        {"smoke": "seconds", "laptop": "15 seconds of one core", "full": "15 seconds"},
     ),
 )

@@ -142,6 +142,6 @@ STUDIES = (
     Polynomials(
         "nanode/polynomials",
         "Polynomial weights: monomials, Legendre, Chebyshev, and grown from low order",
-        {"smoke": "seconds", "laptop": "ten minutes on two cores", "full": "half an hour"},
+        {"smoke": "seconds", "laptop": "70 seconds of one core", "full": "half an hour"},
     ),
 )

@@ -172,8 +172,8 @@ def verdicts(runs: Mapping[str, Sequence[Trained]]) -> list[str]:
 
 TAKES: dict[Scale, str] = {
     "smoke": "seconds, on the embedded digits",
-    "laptop": "an hour on two cores",
-    "night": "at most eight hours, by the seconds per step of laptop",
+    "laptop": "half an hour of one core",
+    "night": "four hours of one core, estimated",
     "full": "days; use a GPU",
 }
 STUDIES = (

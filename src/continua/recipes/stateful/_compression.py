@@ -80,8 +80,8 @@ STUDIES = (
         "CIFAR-10: the deep ContinuousNet, a ResNet of as many parameters, and every size",
         {
             "smoke": "four minutes",
-            "laptop": "two and a half hours on two cores",
-            "night": "about seven and a half hours on two cores, estimated from laptop",
+            "laptop": "two hours of one core, estimated",
+            "night": "three hours of one core, estimated",
             "full": "the paper's setting; use a GPU",
         },
         cifar10,

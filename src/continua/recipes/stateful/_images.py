@@ -88,7 +88,7 @@ cifar10 = Recipe(
             data="cifar10", channels_last=True, pad=4, mirror=True, epsilon=2.0,
             training=Training(
                 epochs=30, refine_epochs=(8, 15, 22), schedule="one-cycle", warmup=5,
-                learning_rate=0.2,
+                learning_rate=0.2, precision="bf16",
             ),
         ),
         "full": ImageSetup(
@@ -98,7 +98,7 @@ cifar10 = Recipe(
     {
         "smoke": "seconds",
         "laptop": "one to two hours on two cores; the paper trains 180 epochs to 16 functions",
-        "night": "about three and a half hours on two cores; to 8 functions",
+        "night": "an hour of one core, estimated; to 8 functions",
         "full": "the paper's 180 epochs; use a GPU",
     },
 )  # fmt: skip
@@ -114,13 +114,15 @@ cifar10_resnet = Recipe(
     {
         "smoke": replace(RESNET, units=2, samples=512, training=Training(epochs=2, warmup=0.5)),
         "laptop": RESNET,
-        "night": replace(RESNET, units=8, training=replace(RESNET.training, epochs=30)),
+        "night": replace(
+            RESNET, units=8, training=replace(RESNET.training, epochs=30, precision="bf16")
+        ),
         "full": replace(RESNET, units=16, training=replace(PAPER, refine_epochs=())),
     },
     {
         "smoke": "seconds",
         "laptop": "about 80 minutes on two cores",
-        "night": "about three and a half hours on two cores",
+        "night": "an hour and a half of one core, estimated",
         "full": "the paper's 180 epochs; use a GPU",
     },
 )
