@@ -23,8 +23,10 @@ compares the two. Date, machine and command of each run are on the page that it 
 - A ranking by accuracy is judged only if our best model has at least {REACH:g} of the accuracy of
   the paper's best; otherwise it is not tested, and the verdict only says which order was seen. An
   accuracy by itself is not judged with less than half the budget.
-- *No better than* and *as well as* hold if the difference is at most 1 point. Compression without retraining: a
-  loss of up to 1 point holds, up to 3 points holds in part.
+- *No better than* and *as well as* hold if the difference is at most 1 point. Compression without
+  retraining: a loss of up to 1 point holds, up to 3 points holds in part.
+- In the rankings of Dissecting, second order and input layer, nearly equal in the paper, count as
+  equal.
 - With several seeds, numbers are means. Most large runs have one seed.
 
 | claim | paper | ours | budget | seeds | verdict | run |
