@@ -79,7 +79,7 @@ def compress(
         weight: projects so that weights come nearest where they matter most, as the inputs of
             `calibrate` show. `"fisher"`: by the squared gradient of the outputs with respect to
             each weight. `"activation"`: by the mean square of what a linear or convolutional map
-            is given, per input channel. None counts all depths alike.
+            is given, per input channel. None weights all depths equally.
         budget: how large the model may be; basis, steps and solver are then chosen per block. A
             number up to 1 is a share of the parameters, a whole number above 1 a number of them.
             A mapping limits some of `"parameters"`, `"bytes"`, `"evaluations"` and `"latency"`

@@ -92,7 +92,7 @@ def convert(
         gradient: of a list, how the block is differentiated; None is back-propagation.
         only: of a model, patterns of the names of its lists of layers, such as `"decoder.*"`.
         copy: of a model, False changes the model itself. The weights are moved, not copied, and
-            the parameters are other tensors afterwards: make an optimizer anew.
+            the parameters are other tensors afterwards: create a new optimizer.
 
     Example:
         >>> import torch, continua as ct

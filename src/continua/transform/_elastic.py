@@ -27,8 +27,8 @@ class Elastic(nn.Module):
     .. math:: \frac{\partial \ell}{\partial \theta} =
               P^\top \frac{\partial \ell}{\partial (P\theta)}
 
-    Weights outside of blocks are the same in all sizes. Statistics such as batch norm's are not a
-    linear matter: each size has buffers of its own, which its own forward passes update.
+    Weights outside of blocks are the same in all sizes. Batch-norm statistics are not a linear
+    function of them: each size has buffers of its own, which its own forward passes update.
 
     Called like the model itself it runs the full size, and with `size=` another one. `loss` is
     the mean of those of the full size and of one or two smaller ones. `at` gives a plain model.
@@ -107,8 +107,7 @@ class Elastic(nn.Module):
     def trained(self, step: int) -> tuple[Choice, ...]:
         """The smaller sizes that a step trains beside the full one.
 
-        They are the smallest, and in every third step one of those between, in turn. A network
-        whose largest and smallest sizes are good has good ones between.
+        They are the smallest, and in every third step one of those between, in turn.
 
         Args:
             step: its number.

@@ -65,7 +65,7 @@ def heal(
 ) -> M:
     r"""A smaller model, trained to do what a larger one does; no labels are needed.
 
-    The loss compares the outputs, and the states that both have at common depths, the start and
+    This is knowledge distillation, with the larger model as the teacher. The loss compares the outputs, and the states that both have at common depths, the start and
     the end of every block and of each step of the smaller one, each relative to the mean square
     of the larger one's:
 
@@ -296,8 +296,6 @@ def _training(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, _NormBase):
             module.training = True
-        if isinstance(module, ODEBlock) and module.expansion.state:
-            module.field.training = True
 
 
 def _rate(steps: int) -> Callable[[int], float]:

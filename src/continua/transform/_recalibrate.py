@@ -83,11 +83,8 @@ def norms_training(model: nn.Module) -> Iterator[list[_NormBase]]:
         for norm in norms:
             norm.training = True
         for block in blocks_if_any(model).values():
-            if block.expansion.state:
-                # A block updates its state if the field is training; its parts have their own mode.
-                block.field.training = True
-                for name in block.expansion.state:
-                    block.field.get_submodule(name.rpartition(".")[0]).training = True
+            for name in block.expansion.state:
+                block.field.get_submodule(name.rpartition(".")[0]).training = True
         try:
             yield norms
         finally:

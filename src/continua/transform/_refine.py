@@ -33,9 +33,9 @@ def refine(model: nn.Module, optimizer: Any = None, factor: int = 2) -> Any:
     the solver's error, which shrinks. Stateful ODE-Nets refine so while training: start with one
     function and one step, double both a few times.
 
-    The parameters are other tensors afterwards. An optimizer that is given comes back as one of
-    the new parameters: its momenta are functions of depth too and are refined by the same exact
-    map, and its groups and settings are kept. A learning-rate schedule has to be made anew.
+    The parameters are other tensors afterwards. An optimizer that is given comes back as an
+    optimizer of the new parameters: its momenta are functions of depth too and are refined by the
+    same exact map, and its groups and settings are kept. Create a new learning-rate schedule.
 
     Args:
         model: any module that contains ODE blocks; it is not changed. Weights that blocks share
