@@ -35,8 +35,8 @@ def align(model: M, x: Any = None) -> M:
     Hidden units of a field can change places without a change of its output: rows of a map with
     the columns of the next one and the entries of the norm between them. Layers that were trained
     apart have them in orders that have nothing to do with each other, so that a mean of two
-    layers, which `compress` takes, averages unrelated units. Here the units of each depth are permuted
-    so that they are as near as possible to those of the depth before,
+    layers, which `compress` takes, averages unrelated units. Here the units of each depth are
+    permuted so that they are as near as possible to those of the depth before,
 
     .. math:: \min_{\pi_1, \dots, \pi_{K-1}} \sum_{k} \|\pi_{k+1}\theta_{k+1} - \pi_k\theta_k\|^2
 

@@ -65,9 +65,9 @@ def heal(
 ) -> M:
     r"""A smaller model, trained to do what a larger one does; no labels are needed.
 
-    This is knowledge distillation, with the larger model as the teacher. The loss compares the outputs, and the states that both have at common depths, the start and
-    the end of every block and of each step of the smaller one, each relative to the mean square
-    of the larger one's:
+    This is knowledge distillation, with the larger model as the teacher. The loss compares the
+    outputs, and the states that both have at common depths, the start and the end of every block
+    and of each step of the smaller one, each relative to the mean square of the larger one's:
 
     .. math:: \ell = \frac{\|\hat y - \hat Y\|^2}{\|\hat Y\|^2} + \frac{c}{n} \sum_{b, s}
               \frac{\|z_b(s) - Z_b(s)\|^2}{\|Z_b(s)\|^2}
