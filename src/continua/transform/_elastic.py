@@ -28,7 +28,8 @@ class Elastic(nn.Module):
               P^\top \frac{\partial \ell}{\partial (P\theta)}
 
     Weights outside of blocks are the same in all sizes. Batch-norm statistics are not a linear
-    function of the coefficients: each size has buffers of its own, which its own forward passes update.
+    function of the coefficients: each size has buffers of its own, which its own forward passes
+    update.
 
     Called like the model itself it runs the full size, and with `size=` another one. `loss` is
     the mean of those of the full size and of one or two smaller ones. `at` gives a plain model.
