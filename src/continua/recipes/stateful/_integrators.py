@@ -157,7 +157,7 @@ STUDIES = (
         "The same, each refined from one basis function and step while training",
         {
             "smoke": "seconds",
-            "laptop": "six minutes of one core",
+            "laptop": "seven minutes of one core",
             "full": "hours; use a GPU",
         },
         refined=True,
