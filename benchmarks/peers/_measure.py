@@ -148,7 +148,7 @@ def _require_same(problem: Problem, found: Errors) -> None:
 
 
 def _rounds(
-    ours: Worker, peers: Mapping[str, Worker], rounds: int, processor: bool
+    ours: Worker, peers: Mapping[str, Worker], rounds: int, processor: bool = False
 ) -> dict[str, Times | WorkerError]:
     """Seconds of ours and theirs in each round, or why a peer was lost on the way.
 

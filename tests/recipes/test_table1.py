@@ -34,7 +34,8 @@ def test_the_models_have_the_papers_size(name, kind, scale):
     model = setup.make(Dataset("images", images, images, images, classes=10))
     assert sum(p.numel() for p in model.parameters()) == COUNTS[name][kind]
     assert model.block.solver == ct.Dopri5(1e-4, 1e-4)
-    assert model.block.gradient == ct.Adjoint()
+    cheap = (name, scale) == ("mnist", "laptop")
+    assert model.block.gradient == (ct.Backprop() if cheap else ct.Adjoint())
     # in the paper's thousands; it writes 21.4 for the vanilla model on MNIST
     assert COUNTS[name][kind] / 1000 == pytest.approx(study.paper[kind][2], abs=0.1)
 
