@@ -135,3 +135,8 @@ def test_a_frozen_field_has_no_gradients_by_weights():
     assert block.weight_vjp(0.5, z, z) == {}
     found = ct.functional_gradient(block, z, torch.sum, [0.0, 1.0])
     assert found.norm.tolist() == [0.0, 0.0]
+
+
+def test_a_span_that_is_a_number():
+    with pytest.raises(ct.ArgumentError, match=r"write \(0, 8\)"):
+        ct.ODEBlock(nn.Tanh(), span=8)

@@ -326,3 +326,9 @@ def test_convolutions_with_state(tmp_path):
     torch.manual_seed(0)
     made = scrambled(ct.ODEBlock(conv_unit(), ct.PiecewiseLinear(3), ct.RK4(steps=2)))
     assert ct.export(made, tmp_path / "m.onnx", torch.randn(2, 4, 5, 5)).error < 1e-4
+
+
+def test_an_empty_example(tmp_path):
+    block = ct.ODEBlock(nn.Tanh(), solver=ct.Euler(steps=2))
+    with pytest.raises(ct.ArgumentError, match="an input is empty, of shape"):
+        ct.export(block, tmp_path / "model.onnx", torch.zeros(0, 2))

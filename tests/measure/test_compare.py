@@ -57,3 +57,15 @@ def test_outputs_and_predictions():
     assert f"same prediction {100 * same:.2f} %" in str(report)
     assert ct.compare(model, model, (x,)).outputs.error == 0
     assert ct.compare(model, small).outputs is None
+
+
+def test_outputs_that_are_nan_agree_with_nothing():
+    model, broken = mlp(), mlp()
+    with torch.no_grad():
+        for parameter in broken.parameters():
+            parameter.fill_(float("nan"))
+    block = ct.ODEBlock(nn.Tanh(), solver=ct.Euler(steps=2))
+    model, broken = nn.Sequential(block, model), nn.Sequential(block, broken)
+    assert ct.compare(model, broken, torch.randn(4, 6)).outputs.agreement == 0.0
+    with pytest.raises(ct.ArgumentError, match="give compare at least one input"):
+        ct.compare(model, broken, torch.randn(0, 6))

@@ -283,3 +283,11 @@ def test_evaluations_are_counted_and_the_block_agrees():
         state, _ = layer(state)
     torch.testing.assert_close(made.layers.block0(X), state)
     assert torch.equal(ct.unroll(made)(X), made(X))
+
+
+def test_fewer_functions_alone_remove_no_layer():
+    small = ct.compress(ct.convert(net(4)), ct.PiecewiseConstant(2))
+    with pytest.warns(UserWarning, match="share 2 sets of weights.*compress with steps=2"):
+        assert len(ct.revert(small).layers) == 4
+    with pytest.raises(ct.ArgumentError, match=r"continua\.unroll\(block\) writes out"):
+        ct.revert(ct.convert(nn.Sequential(*[nn.Linear(2, 2) for _ in range(4)])))

@@ -163,5 +163,5 @@ def warn_unread(block: ODEBlock, where: str = "") -> None:
             warnings.warn(
                 f"{block.solver!r} reads {read} of the {basis.size} buckets of {basis!r}"
                 f"{where}, and never the others; give a smaller basis= as well, or more steps",
-                stacklevel=4,
+                stacklevel=3,
             )

@@ -144,7 +144,7 @@ class Export(OwnRecipe, recipes.ExportOptions):
     """Write a model as ONNX or safetensors, to use elsewhere."""
 
     def __call__(self) -> int:
-        return export(self.opened(), self.json)
+        return export(self.opened(), self.json, self.recipe)
 
 
 @dataclass(frozen=True)

@@ -218,7 +218,7 @@ def report(folder: Path, show: bool, json: bool) -> int:
     return DONE
 
 
-def export(options: ExportOptions, json: bool) -> int:
+def export(options: ExportOptions, json: bool, recipe: str | None) -> int:
     """Write a model by itself."""
     from continua.recipes import run_export
 
@@ -230,7 +230,8 @@ def export(options: ExportOptions, json: bool) -> int:
     elif json:
         print(json_format.dumps({"out": str(out)}))
     else:
-        print(f"Written to {out}: continua.load({str(out)!r})")
+        opening = f"continua.recipes.open_recipe({recipe!r}); " if recipe else ""
+        print(f"Written to {out}: {opening}continua.load({str(out)!r})")
     return DONE
 
 

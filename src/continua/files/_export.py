@@ -87,6 +87,8 @@ def export(
     for x in given:
         if not isinstance(x, Tensor):
             raise ArgumentError(f"the inputs are tensors, not {type(x).__name__}")
+        if x.numel() == 0:
+            raise ArgumentError(f"an input is empty, of shape {list(x.shape)}: nothing to compare")
     free = _free(dynamic, given)
     if check:
         why = "to compare the file, export runs it in onnxruntime"

@@ -80,6 +80,11 @@ def find_factory(name: str, trust: Sequence[str] = ()) -> Factory:
         trusting = (
             f", or trust its package with trust=[{shown!r}], on the command line --trust {shown}"
         )
+        if module_name == "continua.recipes._own":
+            raise FileError(
+                "it is a model of a recipe of your own: call "
+                "continua.recipes.open_recipe('my_file.py:recipe') before you load it"
+            )
         raise FileError(
             f"it names the factory {name[:99]!r}, which is not on the list of what a file may "
             f"call; if you know it, hand it over with continua.load(folder, factory=...)"

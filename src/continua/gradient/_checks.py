@@ -23,9 +23,9 @@ def checked_span(span: tuple[float | Tensor, float | Tensor]) -> Span:
     try:
         start, end = (float(x.detach()) if isinstance(x, Tensor) else float(x) for x in span)
     except (TypeError, ValueError):
-        raise ArgumentError(
-            f"a span is a pair of depths, not {span!r}; give the depths to return as save_at="
-        ) from None
+        number = isinstance(span, int | float)
+        remedy = f"write (0, {span})" if number else "give the depths to return as save_at="
+        raise ArgumentError(f"a span is a pair of depths, not {span!r}; {remedy}") from None
     if not (math.isfinite(start) and math.isfinite(end)) or start == end:
         raise ArgumentError(f"a span goes from one finite depth to another, not {span!r}")
     return start, end

@@ -131,13 +131,19 @@ def compare(source: nn.Module, target: nn.Module, x: Any = None) -> Comparison:
 def _outputs(source: nn.Module, target: nn.Module, x: Any) -> OutputChange:
     a, b = (call(copied(model).eval(), x) for model in (source, target))
     if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.shape != b.shape:
-        raise ArgumentError("outputs are compared where both models return one tensor of one shape")
+        raise ArgumentError(
+            "outputs are compared where both models return one tensor of one shape; wrap both in a "
+            "module that returns one"
+        )
+    if a.numel() == 0:
+        raise ArgumentError("the outputs are empty: give compare at least one input")
     wide = torch.promote_types(a.dtype, torch.float64)
     one, other = a.cpu().to(wide), b.cpu().to(wide)
     error = float((one - other).norm()) / (float(one.norm()) or 1.0)
     agreement = None
     if one.dim() > 0 and one.shape[-1] > 1 and not one.is_complex():
-        agreement = float((one.argmax(-1) == other.argmax(-1)).double().mean())
+        equal = (one.argmax(-1) == other.argmax(-1)) & ~(one + other).isnan().any(-1)
+        agreement = float(equal.double().mean())
     return OutputChange(error, agreement)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -194,6 +195,11 @@ def run_export(options: ExportOptions) -> Path | Exported:
     """Write the model of a run by itself."""
     chosen = options.format
     if chosen == "auto":
+        suffix = options.out.suffix.lower()
+        if suffix != ".onnx" and get_close_matches(suffix, [".onnx"]):
+            raise ct.ArgumentError(
+                f"{options.out} ends in {suffix}; write .onnx, or --format safetensors for a folder"
+            )
         chosen = "onnx" if options.out.suffix.lower() == ".onnx" else "safetensors"
     if chosen == "onnx":
         if options.out.exists() and not options.force:

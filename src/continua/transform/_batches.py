@@ -184,7 +184,7 @@ def _listed(batches: Iterable[Any], least: int, name: str) -> Iterable[Any]:
     if isinstance(batches, Tensor):
         raise ArgumentError(
             f"{name} is a list of batches, not one tensor of shape {list(batches.shape)}; "
-            "split it: x.split(64)"
+            f"split it: x.split({max(1, min(64, len(batches) // 4))})"
         )
     if isinstance(batches, str | bytes | Mapping) or not isinstance(batches, Iterable):
         raise ArgumentError(

@@ -11,8 +11,11 @@ import torch
 from torch import nn
 
 from continua._errors import ArgumentError
+from continua.basis import PiecewiseConstant
+from continua.block import ODEBlock
 
-from ._blocks import refuse_elastic, set_recipe
+from ._blocks import blocks, refuse_elastic, set_recipe
+from ._layers import LayerBlock
 from ._stack import lists
 
 M = TypeVar("M", bound=nn.Module)
@@ -38,8 +41,23 @@ def revert(model: M) -> M:
         ['TransformerEncoderLayer', 'TransformerEncoderLayer']
     """
     made, names = plain_layers(model)
+    for name, block in blocks(model).items():
+        if isinstance(block, LayerBlock):
+            _warn_copies(name, block)
     _check_config(made, names)
     return made
+
+
+def _warn_copies(name: str, block: LayerBlock) -> None:
+    """Warn of buckets that several layers share, and that plain layers cannot."""
+    bases = block.expansion.weights.values()
+    sets = max((basis.size for basis in bases if isinstance(basis, PiecewiseConstant)), default=0)
+    if 0 < sets < min(block.steps, block.layout.units):
+        warnings.warn(
+            f"the {block.steps} layers of block {name!r} share {sets} sets of weights, and are "
+            f"{block.steps} sets as plain layers; compress with steps={sets} for {sets} layers",
+            stacklevel=3,
+        )
 
 
 def plain_layers(model: M) -> tuple[M, list[str]]:
@@ -49,8 +67,12 @@ def plain_layers(model: M) -> tuple[M, list[str]]:
         raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
     found = lists(model)
     if not found:
+        alone = isinstance(model, ODEBlock)
         raise ArgumentError(
-            f"{type(model).__name__} has no layers that continua.convert(model) has converted"
+            "a list of layers by itself becomes one block, which continua.unroll(block) writes out "
+            "as layers; revert is for the model around it"
+            if alone
+            else f"{type(model).__name__} has no layers that continua.convert(model) has converted"
         )
     memo: dict[Any, Any] = {}
     plain = {}
