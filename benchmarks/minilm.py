@@ -41,8 +41,9 @@ class Study:
         generator = torch.Generator().manual_seed(0)
         train = _some(options.treebanks / "en_ewt-ud-train.conllu.gz", None, generator)
         test = _some(options.treebanks / "en_gum-ud-dev.conllu.gz", options.held_out, generator)
+        more = [_some(options.treebanks / file, None, generator) for file in options.more]
         self.some = batched([pieces(s) for s in train[: options.sentences]], 32)
-        train = train[: options.heal_sentences]
+        train = [*train, *itertools.chain(*more)][: options.heal_sentences]
         self.count, self.many = len(train), batched([pieces(s) for s in train], 32)
         self.test = batched([pieces(s) for s in test], 64)
         self.target = self.embedded(self.net, self.test)
@@ -192,6 +193,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("minilm.jsonl"))
     parser.add_argument("--sentences", type=int, default=1024, help="to fit to")
     parser.add_argument("--heal-sentences", type=int, help="all by default")
+    parser.add_argument("--more", nargs="*", default=[], help="treebanks to heal with, too")
     parser.add_argument("--held-out", type=int, default=512)
     parser.add_argument("--steps", type=int, default=1200, help="of each heal")
     parser.add_argument("--lr", type=float, default=7e-4, help="of heal")

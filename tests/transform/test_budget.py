@@ -54,7 +54,7 @@ def test_the_best_of_all_combinations(budget):
 
     def cut(sizes: dict[str, int]) -> nn.Module:
         own = {name: {"basis": ct.PiecewiseConstant(n)} for name, n in sizes.items()}
-        return ct.compress(model, per_block=own)
+        return ct.compress(model, per_block=own, calibrate=batches)
 
     alone = {(b, n): error(model, cut({b: n}), batches) for b in names for n in SIZES}
     allowed = [

@@ -100,7 +100,8 @@ class Changes(Generic[M]):
             matter = {} if self._weights is None else self._weights[name]
             used = checked_solver(block.solver if choice["solver"] is None else choice["solver"])
             used = used if choice["steps"] is None else used.with_steps(choice["steps"])
-            points = block.plan.points if block.plan and used == block.solver else ()
+            same = self._correct is not None and used == block.solver
+            points = block.plan.points if same and block.plan else ()
             stacks = {
                 key: (target, _stack(block, key, target, method, matter.get(key), points))
                 for key, target in targets.items()

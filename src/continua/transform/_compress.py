@@ -45,9 +45,8 @@ def compress(
 
     Every weight and every piece of state is a function of depth; it is replaced by its best
     approximation in the new basis (`projection`), or by the function that agrees with it at the
-    new basis' nodes (`interpolation`). Buckets whose cells overlap the old ones in part are
-    projected at the depths that the steps read, if these do not change. Solver and steps are free
-    to change with it. Tensors that are constant in depth already stay as they are.
+    new basis' nodes (`interpolation`). Solver and steps are free to change with it. Tensors that
+    are constant in depth already stay as they are.
 
     A running variance that its projection would push below the smallest value it has at any
     depth is drawn towards its mean over depth until it no longer is, so that it stays positive.
