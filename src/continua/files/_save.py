@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError, FileError
 from continua.block import ODEBlock
-from continua.field import gathered, is_first, is_sharded
+from continua.field import copied, gathered, is_first, is_sharded
 from continua.transform import Elastic, Recipe, blocks_if_any, recipe_of, set_recipe
 
 from ._blocks import match_blocks
@@ -140,6 +140,7 @@ def _check_recipe(model: nn.Module, recipe: Recipe) -> None:
 def _difference(model: nn.Module, made: nn.Module) -> str | None:
     try:
         blocks = {name: _block_config(block) for name, block in blocks_if_any(model).items()}
+        made = copied(made)  # a factory may hand out parts that are in use
         match_blocks(made, blocks, Path("the model"))
     except FileError as error:
         return str(error)
