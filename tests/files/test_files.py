@@ -346,14 +346,3 @@ def test_weights_that_blocks_share_are_one_again(tmp_path):
     loaded = load(ct.save(ct.refine(model), tmp_path))
     assert loaded[0].field[0].weight is loaded[1].field[0].weight
     assert loaded[0].basis == ct.PiecewiseConstant(4)
-
-
-def test_saving_leaves_alone_what_a_factory_shares(tmp_path):
-    block = ct.ODEBlock(nn.Linear(2, 2), ct.PiecewiseConstant(4), ct.Euler(steps=4))
-    weight = block.field.weight
-
-    def model_around_it():
-        return nn.Sequential(block, nn.Linear(2, 1))
-
-    ct.save(model_around_it(), tmp_path / "model", factory=model_around_it)
-    assert block.field.weight is weight
