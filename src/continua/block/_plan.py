@@ -54,9 +54,10 @@ class Stretch:
 
     def point(self, s: float | Fraction, side: Side) -> Point:
         """A depth of the span as a point of the bases."""
-        known = nearby(self.breaks, float(s), float(self._width))
-        if known is not None:
-            return Point(self._known[known], side)
+        if self.breaks:
+            known = nearby(self.breaks, float(s), float(self._width))
+            if known is not None:
+                return Point(self._known[known], side)
         if isinstance(s, Fraction):
             return self.exactly(s, side)
         return Point((s - self._low) / (self._high - self._low), side)

@@ -36,7 +36,8 @@ class CheckpointJob(Job):
         self.rng: list[list[Tensor]] = []
         self.kept: list[int] = []
         next_kept = 0
-        now = rng_state(z) if self.dynamics.noisy else None
+        # Adaptive steps refuse noise, so that only a fixed grid needs the generators again.
+        now = rng_state(z) if self.dynamics.noisy and self.noise is None else None
 
         def observe(taken: Step) -> None:
             nonlocal now, next_kept
