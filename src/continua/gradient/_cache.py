@@ -93,6 +93,9 @@ def compile_with_inductor(graph: fx.GraphModule) -> Callable[[list[Tensor]], Seq
     from torch._inductor.compile_fx import compile_fx_inner
 
     examples = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
+    # Keep the strides of every output: the vjp of a step is compiled for those of the trace.
+    end = graph.graph.output_node()
+    end.meta["user_visible_output_idxs"] = list(range(len(end.args[0])))  # type: ignore[arg-type]
     # Sizes, strides and precisions are checked once per solve, not at every step.
     settings: dict[str, Any] = {
         "size_asserts": False,
