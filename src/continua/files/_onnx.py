@@ -13,7 +13,7 @@ from threading import Lock
 import torch
 from torch import Tensor, nn
 
-from continua._errors import ModuleError
+from continua._errors import ModuleError, first_line
 
 from ._extras import import_extra
 
@@ -63,11 +63,10 @@ def translate(
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of the original error's message."""
+    """The first line of the message of the error that caused this one."""
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    return first_line(error)
 
 
 @contextmanager

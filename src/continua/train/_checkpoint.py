@@ -22,15 +22,14 @@ from continua.files import (
     CHECKSUMS,
     as_json,
     check_sum,
-    check_sums,
     checksums,
     entry,
-    load_read,
+    load_contents,
     parse_json,
     read_bytes,
+    read_checked,
     read_json,
     save,
-    sync_folder,
     write_files,
     write_json,
 )  # fmt: skip
@@ -168,7 +167,6 @@ class Checkpoints:
             if place.exists():
                 os.replace(place, old)
             os.replace(temporary, place)
-            sync_folder(self.folder)
             write_json(self.folder / INDEX, index)
         except (OSError, FileError) as error:
             cause = error if isinstance(error, OSError) else error.__cause__
@@ -235,13 +233,13 @@ def load_checkpoint(
         allow_nan: as in `continua.load`.
     """
     contents = _checked(folder)
-    return load_read(folder, contents, factory=factory, trust=trust, allow_nan=allow_nan)
+    return load_contents(folder, contents, factory=factory, trust=trust, allow_nan=allow_nan)
 
 
 def _checked(folder: Path) -> dict[str, bytes]:
     """What the files of a checkpoint hold, each with its checksum."""
     if (folder / CHECKSUMS).exists():
-        return check_sums(folder, FILES)
+        return read_checked(folder, FILES)
     contents = {name: read_bytes(folder / name) for name in FILES}  # of continua 0.1
     told = parse_json(contents[STATE], str(folder / STATE)).get("sha256")
     check_sum(folder / TENSORS, contents[TENSORS], told, STATE)
@@ -274,7 +272,7 @@ def read(
                 f"{folder.parents[1]} holds a training of {name}, not of {recipe.name}; choose "
                 "another folder"
             )
-        model = load_read(folder, contents, factory=recipe.factory, allow_nan=True)
+        model = load_contents(folder, contents, factory=recipe.factory, allow_nan=True)
         for name in ("optimizer", "python"):
             entry(state, name, dict, path)
         entry(entry(state, "about", dict, path), "training", dict, path)
