@@ -25,9 +25,9 @@ _NO_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[^][{}"]++', re.DOTALL)
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files to a folder, all of them or none; the folder is made if it does not exist.
+    """Write files to a folder, each whole or not at all; the folder is made if it does not exist.
 
-    They are written under temporary names. Other writers wait while all of them are renamed.
+    All are written under temporary names, and then renamed while other writers wait.
     """
     temporary: dict[str, Path] = {}
     try:

@@ -1,7 +1,7 @@
 """A factory and its arguments as JSON: how to make a model again.
 
-A file names a factory, and only a listed one is called: `FACTORIES` holds those of continua and
-layers of torch, and a caller adds a factory or a package of their own. The name decides, before
+A file names a factory, which is called only if it is listed: `FACTORIES` has those of continua and
+layers of torch, and a caller adds a factory or a package of their own. Names are checked before
 anything is imported.
 """
 
@@ -32,7 +32,7 @@ V = TypeVar("V", bound=Value)
 
 #: bounds of numbers in a file: the functions of a basis, steps or any other, and trials
 MOST_FUNCTIONS, MOST_STEPS, MOST_TRIALS = 512, 4096, 10**6
-#: steps of all blocks, and steps times functions: so many are made in seconds
+#: steps of all blocks, and steps times functions: these are made in seconds
 MOST_ALL_STEPS, MOST_VALUES = 2**13, 2**19
 #: layers of torch.nn that a file may name
 LAYERS = (
@@ -43,9 +43,9 @@ LAYERS = (
     "TransformerDecoderLayer", "PReLU",
 )  # fmt: skip
 
-#: packages with functions that run what they are given; of torch only torch.nn can be trusted
+#: packages with functions that run code in their arguments; of torch only torch.nn can be trusted
 NEVER = {"torch", "continua", *sys.stdlib_module_names}
-#: every factory that a file may name without a word from the caller, by its names
+#: every factory that a file may name if the caller adds none, by its names
 FACTORIES: dict[str, Factory] = {}
 
 

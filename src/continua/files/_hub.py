@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,11 @@ from continua._errors import ArgumentError, FileError, first_line
 from continua.transform import Choice, Elastic
 
 from ._card import Table, card, sizes_section
-from ._disk import read_bytes, read_json, write_files
+from ._disk import parse_json, read_bytes
 from ._extras import import_extra
 from ._factory import Factory
 from ._load import load
-from ._save import CONFIG, WEIGHTS, save
+from ._save import CONFIG, WEIGHTS, model_files
 
 CARD = "README.md"
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp")
@@ -86,21 +85,20 @@ def push_to_hub(
     facts = {"Task": task, "Base model": base_model, "Licence": license}
     if isinstance(model, Elastic):
         facts["Sizes"] = f"{', '.join(map(repr, model.sizes))}, all in one file"
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = save(model, temporary, factory, arguments)
-        config = read_json(folder / CONFIG)
-        text = card(model, repo, config["factory"]["name"], metadata, facts)
-        if front is not None:
-            text += sizes_section(front, measure)
-        text += "".join(f"\n![{measure} of the sizes]({name})\n" for name in image)
-        write_files(folder, {CARD: text.encode(), **image})
-        files = [hub.CommitOperationAdd(path.name, path) for path in sorted(folder.iterdir())]
-        api = hub.HfApi(endpoint=endpoint, token=token)
-        try:
-            url = api.create_repo(repo, private=private, exist_ok=True)
-            api.create_commit(repo, files, commit_message="Upload a model of continua")
-        except Exception as error:  # of the hub, of the network, or on metadata that it refuses
-            raise FileError(f"{repo} cannot be uploaded: {first_line(error)}") from error
+    files = model_files(model, factory, arguments)
+    name = parse_json(files[CONFIG], CONFIG)["factory"]["name"]
+    text = card(model, repo, name, metadata, facts)
+    if front is not None:
+        text += sizes_section(front, measure)
+    text += "".join(f"\n![{measure} of the sizes]({name})\n" for name in image)
+    files |= {CARD: text.encode(), **image}
+    operations = [hub.CommitOperationAdd(name, content) for name, content in files.items()]
+    api = hub.HfApi(endpoint=endpoint, token=token)
+    try:
+        url = api.create_repo(repo, private=private, exist_ok=True)
+        api.create_commit(repo, operations, commit_message="Upload a model of continua")
+    except Exception as error:  # of the hub, of the network, or on metadata that it refuses
+        raise FileError(f"{repo} cannot be uploaded: {first_line(error)}") from error
     return str(url)
 
 

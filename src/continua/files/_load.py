@@ -23,7 +23,7 @@ from continua.transform import Choice, Elastic, Recipe, set_recipe
 from ._blocks import configure_blocks
 from ._disk import MOST_BYTES, check_sum, entry, parse_json, read_bytes
 from ._factory import FACTORIES, MOST_STEPS, Factory, decode, describe, find_factory
-from ._hosted import as_factory
+from ._hosted import hosted_factory
 from ._save import CONFIG, FORMAT, WEIGHTS, unique_tensors
 
 #: what a model may have been cast to
@@ -211,7 +211,7 @@ def _recipe(
     try:
         found = find_factory(name, trust) if factory is None else factory
         arguments = decode(arguments)
-        hosted = as_factory(found)
+        hosted = hosted_factory(found)
         recipe = describe(found, arguments) if hosted is None else None
     except ContinuaError as error:
         raise FileError(f"{path}: {error}") from error
@@ -239,14 +239,14 @@ def _make(
         with torch.device(device), _limit(16 * len(tensors) + 1000, RATIO * size + ROOM):
             model = call()
     except Exception as error:
-        shown = f"{name}(**{call.keywords})"
-        raise FileError(f"{shown:.400} in {path} fails: {error}") from error
+        text = f"{name}(**{call.keywords})"
+        raise FileError(f"{text:.400} in {path} fails: {error}") from error
     if not isinstance(model, nn.Module):
         raise FileError(f"{name} in {path} makes {type(model).__name__}, not an nn.Module")
-    made = (*model.parameters(), *model.buffers())
-    if device == "cpu" and any(value.is_meta for value in made):
+    own = (*model.parameters(), *model.buffers())
+    if device == "cpu" and any(value.is_meta for value in own):
         raise FileError(f"{name} in {path} makes tensors without values")
-    total = sum(value.nbytes for value in made)
+    total = sum(value.nbytes for value in own)
     if total > RATIO * size + ROOM:
         raise FileError(
             f"{path} describes a model of {total:,} bytes, far more than the {size:,} in {WEIGHTS}"

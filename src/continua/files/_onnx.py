@@ -72,17 +72,17 @@ def _reason(error: BaseException) -> str:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence torch's warnings, logs and output; exceptions still say what went wrong."""
-    known = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
-    levels = {logger: logger.level for logger in known if logger.name.startswith("torch.")}
-    for logger in levels:
-        logger.setLevel(logging.CRITICAL)
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("torch.")]
+    levels = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in levels.items():
-            logger.setLevel(level)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
 
 
 def compare(content: bytes, inputs: Sequence[Tensor], expected: Sequence[Tensor]) -> float:

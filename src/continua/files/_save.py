@@ -81,7 +81,16 @@ def save(
         >>> ct.load(folder, factory=Net).block.basis
         PiecewiseConstant(4)
     """
-    writes = not is_sharded(model) or is_first(model)
+    files = model_files(model, factory, arguments)
+    if not is_sharded(model) or is_first(model):
+        write_files(Path(folder), files)
+    return Path(folder)
+
+
+def model_files(
+    model: nn.Module, factory: Factory | None = None, arguments: Mapping[str, Any] | None = None
+) -> dict[str, bytes]:
+    """The content of the files that `save` writes."""
     model = gathered(model)
     plain = model.model if isinstance(model, Elastic) else model
     recipe = recipe_of(plain) if factory is None else describe(factory, dict(arguments or {}))
@@ -111,10 +120,7 @@ def save(
     }
     if isinstance(model, Elastic):
         config["elastic"] = {"sizes": encode(list(model.sizes), "Elastic")}
-    folder = Path(folder)
-    if writes:
-        write_files(folder, {WEIGHTS: weights, CONFIG: as_json(config)})
-    return folder
+    return {WEIGHTS: weights, CONFIG: as_json(config)}
 
 
 def _check_recipe(model: nn.Module, recipe: Recipe) -> None:

@@ -41,7 +41,7 @@ class Comparison:
     source: Size
     target: Size
     tensors: tuple[TensorChange, ...]
-    outputs: OutputChange | None = None  # for the input that was given
+    outputs: OutputChange | None = None  # for the input of `compare`, if there was one
 
     def _sizes(self) -> list[tuple[str, ...]]:
         rows: list[tuple[str, ...]] = [("", "source", "target", "ratio")]

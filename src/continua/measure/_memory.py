@@ -36,8 +36,8 @@ class MemoryUse:
     """
 
     gradient: Gradient | None  # the method of every block; None for the model as it is
-    saved: int = 0  # what autograd keeps from the forward to the backward pass, each storage once
-    held: int = 0  # all tensors that are alive between the two passes, whoever holds them
+    saved: int = 0  # what autograd saves for the backward pass, each storage once
+    held: int = 0  # all tensors that are alive between the two passes
     peak: int = 0  # the most that tensors took at once, gradients included
     process: int | None = None  # the rise of the peak of a process of its own, if it was measured
     refusal: str | None = None  # why the method cannot run on this model, if it cannot
@@ -240,14 +240,14 @@ def _optimizer_state(model: nn.Module, optimizer: Optimizers, name: str) -> tupl
     if not parameters:
         return name, 0
     try:
-        made = optimizer(parameters)
-        made.step()
+        instance = optimizer(parameters)
+        instance.step()
     except TypeError as error:
         raise ArgumentError(
             f"{name} cannot take a step ({error}); give a function that makes an optimizer from "
             "parameters, such as lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)"
         ) from error
     existing = storages([*parameters, *(p.grad for p in parameters if p.grad is not None)])
-    state = [t for t in pytree.tree_leaves(list(made.state.values())) if isinstance(t, Tensor)]
+    state = [t for t in pytree.tree_leaves(list(instance.state.values())) if isinstance(t, Tensor)]
     sizes = {key: size for key, size in storages(state).items() if key not in existing}
-    return type(made).__name__, sum(sizes.values())
+    return type(instance).__name__, sum(sizes.values())

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ContinuaError
 from continua.files import load, read_json, save, write_json
-from continua.transform import Elastic, recipe_of
 
 Loss = Callable[[Any], Tensor]
 
@@ -67,9 +66,11 @@ def process_peak(model: nn.Module, inputs: Sequence[Any], loss: Loss | None) -> 
         "frozen": [name for name, p in model.named_parameters() if not p.requires_grad],
         "differentiated": [x.requires_grad for x in tensors],
         "device": str(next((t.device for t in (*model.parameters(), *tensors)), "cpu")),
-        "loss": None if loss is None else _name(loss, "loss"),
+        "loss": None,
     }
-    plain = model.model if isinstance(model, Elastic) else model
+    if loss is not None:
+        module, name = getattr(loss, "__module__", None), getattr(loss, "__qualname__", "")
+        request["loss"] = _importable(f"{module}:{name}", "loss")
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -77,9 +78,8 @@ def process_peak(model: nn.Module, inputs: Sequence[Any], loss: Loss | None) -> 
             save(model, folder / MODEL)
         except ArgumentError as error:
             raise ArgumentError(f"confirm=True hands the model on as files: {error}") from error
-        recipe = recipe_of(plain)
-        assert recipe is not None  # or it could not be saved
-        request["factory"] = _name(recipe.factory, "factory")
+        saved = read_json(folder / MODEL / "config.json")
+        request["factory"] = _importable(saved["factory"]["name"], "factory")
         save_file({str(i): x.detach().contiguous() for i, x in enumerate(tensors)}, folder / INPUTS)
         write_json(folder / REQUEST, request)
         command = [sys.executable, "-c", START, place]
@@ -94,15 +94,15 @@ def process_peak(model: nn.Module, inputs: Sequence[Any], loss: Loss | None) -> 
     return int(done.stdout.split()[-1])  # the import of the model may print, too
 
 
-def _name(function: Callable[..., Any], what: str) -> str:
-    """A function by the name under which another process finds it."""
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
-    if module in (None, "__main__") or not name.isidentifier():
+def _importable(name: str, what: str) -> str:
+    """The name of a function, as in `module:name`, if another process can import it."""
+    module, _, function = name.partition(":")
+    if module in ("None", "?", "__main__") or not function.isidentifier():
         raise ArgumentError(
-            f"confirm=True needs a {what} that another process can import, not {function!r}; "
+            f"confirm=True needs a {what} that another process can import, not {name!r}; "
             "move it to the top level of a module"
         )
-    return f"{module}:{name}"
+    return name
 
 
 def answer(folder: str) -> None:

@@ -24,8 +24,8 @@ from continua.transform import size as size_of
 class Variant:
     """One size of a model."""
 
-    size: Choice  # as `sweep` was given it
-    value: float  # what `evaluate` said of it
+    size: Choice  # as in the sizes of `sweep`
+    value: float  # what `evaluate` returned
     parameters: int  # how many scalars it has
     bytes: int  # of parameters and state
     evaluations: int | None  # of all fields in one forward; None if a solver chooses its steps

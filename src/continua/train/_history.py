@@ -1,4 +1,4 @@
-"""What a run tells of each epoch."""
+"""The measures of each epoch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from continua._errors import ArgumentError, FileError
+from continua._errors import FileError
 from continua.files import entry, parse_json, read_bytes, write_whole
 
 log = logging.getLogger("continua.train")
@@ -42,16 +42,3 @@ def write_history(folder: Path, lines: Sequence[dict[str, Any]]) -> None:
     """Write all lines, whole or not at all."""
     content = "".join(json.dumps(line) + "\n" for line in lines)
     write_whole(folder / METRICS, content.encode())
-
-
-def board(folder: Path, step: int) -> Any:
-    """A TensorBoard that goes on after a step."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ArgumentError(
-            "tensorboard=True needs the package tensorboard; install it, or leave the option out: "
-            "metrics.jsonl is always written"
-        ) from error
-    # What a killed run told after its last checkpoint is told again.
-    return SummaryWriter(folder / "tensorboard", purge_step=step + 1)
