@@ -69,22 +69,24 @@ def load(
         >>> ct.load("my_model", factory=MyNet)  # doctest: +SKIP
         >>> ct.load("my_model", trust=["my_package"])  # doctest: +SKIP
     """
-    return load_contents(
-        Path(folder), {}, device, size=size, factory=factory, trust=trust, allow_nan=allow_nan
-    )
+    model = load_contents(Path(folder), {}, factory, trust, allow_nan)
+    if size is not None:
+        if not isinstance(model, Elastic):
+            raise ArgumentError(
+                f"{folder} holds a model of one size; continua.compress makes it smaller"
+            )
+        model = model.at(size)
+    return model.to(device).eval()
 
 
 def load_contents(
     folder: Path,
     contents: Mapping[str, bytes],
-    device: str | torch.device = "cpu",
-    *,
-    size: Choice | None = None,
     factory: Factory | None = None,
     trust: Sequence[str] = (),
     allow_nan: bool = False,
 ) -> nn.Module:
-    """`load`, where some files of the folder have been read; `contents` has them by name."""
+    """The model in a folder of which some files have been read; `contents` has them by name."""
     path = folder / CONFIG
     config = _read_config(path, contents.get(CONFIG))
     tensors = _read_tensors(folder / WEIGHTS, contents.get(WEIGHTS), config, allow_nan)
@@ -105,13 +107,7 @@ def load_contents(
     own = model.state_dict(keep_vars=True)
     for name, value in tensors.items():
         own[name].data = value.to(own[name].device)
-    if size is not None:
-        if not isinstance(model, Elastic):
-            raise ArgumentError(
-                f"{folder} holds a model of one size; continua.compress makes it smaller"
-            )
-        model = model.at(size)
-    return model.to(device).eval()
+    return model.eval()
 
 
 # -- what the files hold -----------------------------------------------------------------------

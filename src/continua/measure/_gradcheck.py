@@ -106,7 +106,7 @@ def gradcheck(block: ODEBlock, x: Tensor, loss: Loss | None = None) -> GradientR
         raise ArgumentError(f"gradcheck takes real blocks and inputs, not {min(complex_dtypes)}")
     double = copied(block).double()
     z = x.detach().double()
-    loss = loss or mean_square
+    loss = mean_square if loss is None else loss
     differences = _central_differences(double, z, loss)
     largest = max(abs(value) for _, value in differences) or 1.0
     rows: list[GradientError] = []

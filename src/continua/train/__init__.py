@@ -8,7 +8,7 @@ from ._history import METRICS, read_history
 from ._loop import Interrupted, fit
 from ._outcome import Outcome
 from ._process import average_statistics
-from ._progress import Progress, Watch, silent, told_left
+from ._progress import Progress, Watch, format_time_left, silent
 from ._random import seed
 from ._samples import Samples, task_of
 from ._size import functions, half_bases
@@ -20,7 +20,7 @@ __all__ = [
     "Training", "fit", "Outcome", "Interrupted", "evaluate", "seed", "average_statistics",
     "Task", "Classification", "Samples", "VideoPrediction", "Tally", "Augment", "PartName",
     "task_of", "functions", "half_bases",
-    "Progress", "Watch", "silent", "told_left", "TrackerName",
+    "Progress", "Watch", "silent", "format_time_left", "TrackerName",
     "Checkpoints", "Position", "load_checkpoint", "read_history", "METRICS",
     "LOCK", "held_alone", "make_folder",
 ]  # fmt: skip

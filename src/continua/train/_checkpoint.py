@@ -233,8 +233,7 @@ def load_checkpoint(
         trust: as in `continua.load`.
         allow_nan: as in `continua.load`.
     """
-    contents = _read_files(folder)
-    return load_contents(folder, contents, factory=factory, trust=trust, allow_nan=allow_nan)
+    return load_contents(folder, _read_files(folder), factory, trust, allow_nan)
 
 
 def _read_files(folder: Path) -> dict[str, bytes]:
@@ -273,7 +272,7 @@ def read(
                 f"{folder.parents[1]} holds a training of {name}, not of {recipe.name}; choose "
                 "another folder"
             )
-        model = load_contents(folder, contents, factory=recipe.factory, allow_nan=True)
+        model = load_contents(folder, contents, recipe.factory, allow_nan=True)
         for name in ("optimizer", "python"):
             entry(state, name, dict, path)
         entry(entry(state, "about", dict, path), "training", dict, path)

@@ -22,7 +22,7 @@ from ._evaluate import evaluate
 from ._files import held_alone
 from ._history import METRICS, read_history, write_history
 from ._outcome import Outcome
-from ._process import Stop, accelerator, any_process, catch_signals, from_main
+from ._process import Stop, any_process, catch_signals, from_main, make_accelerator
 from ._progress import Progress, TimeLeft, Watch, default_watch, silent
 from ._random import restored_generators, seed
 from ._same import check_same, describe_losses, recipe_to_save
@@ -95,9 +95,11 @@ class _Fit:
         log: Any,
     ):
         self.task, self.training, self.folder = task, training, folder
-        self.accelerator = accelerator(device, training.precision, checked_tracker(log), folder)
+        tracker = checked_tracker(log)
+        self.accelerator = make_accelerator(device, training.precision, tracker, folder)
         self.is_main: bool = self.accelerator.is_main_process
-        self.watch = (watch or default_watch()) if self.is_main else silent
+        watch = default_watch() if watch is None else watch
+        self.watch = watch if self.is_main else silent
         self.step = TrainingStep(task, training, self.accelerator, channels_last)
         self.checkpoints = Checkpoints(folder)
         self.position = Position()

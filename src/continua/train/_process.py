@@ -27,17 +27,8 @@ T = TypeVar("T")
 DEVICE = "ACCELERATE_TORCH_DEVICE"
 
 
-def accelerator(
-    device: str, precision: str, log: Any = None, folder: Path | None = None
-) -> Accelerator:
-    """The `Accelerator` of this process, on this device.
-
-    Args:
-        device: as for `fit`.
-        precision: of automatic mixed precision.
-        log: a tracker.
-        folder: for its files.
-    """
+def make_accelerator(device: str, precision: str, log: Any, folder: Path) -> Accelerator:
+    """The `Accelerator` of this process, on this device, with a tracker that writes to a folder."""
     try:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState

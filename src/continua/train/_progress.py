@@ -58,17 +58,17 @@ class TextBar:
         filled = 20 * now.done // max(now.total, 1)
         words = [f"{now.stage} {'#' * filled}{'.' * (20 - filled)} {now.done}/{now.total}"]
         words += [now.note] if now.note else []
-        words += [told_left(now.left)] if now.left is not None and not last else []
+        words += [format_time_left(now.left)] if now.left is not None and not last else []
         width = shutil.get_terminal_size().columns - 1
         sys.stderr.write(f"{ended}\r{', '.join(words)[:width]:<{width}}" + ("\n" if last else ""))
         sys.stderr.flush()
 
 
-def told_left(seconds: float) -> str:
+def format_time_left(seconds: float) -> str:
     """The time left, in words.
 
     Example:
-        >>> told_left(8), told_left(200), told_left(9000)
+        >>> format_time_left(8), format_time_left(200), format_time_left(9000)
         ('8 s left', '3 min left', '2.5 h left')
     """
     if seconds < 100:
