@@ -49,15 +49,7 @@ class Table(Protocol):
 def card(
     model: nn.Module, repo: str, factory: str, metadata: str, facts: Mapping[str, str | None]
 ) -> str:
-    """A page in Markdown: what a model is and how to load it.
-
-    Args:
-        model: what is saved.
-        repo: its name on the hub.
-        factory: the name of its factory.
-        metadata: for the hub, in YAML.
-        facts: about the model; None is not stated.
-    """
+    """A page in Markdown: metadata for the hub, facts about a model, and how to load it."""
     return CARD.format(
         metadata=metadata.strip(),
         name=repo.rpartition("/")[2],

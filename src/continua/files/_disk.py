@@ -110,12 +110,7 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
 
 
 def parse_json(content: bytes, where: str) -> dict[str, Any]:
-    """The object that a JSON text holds.
-
-    Args:
-        content: the text.
-        where: it is from, for the error.
-    """
+    """The object that a JSON text holds; errors say where the text is from."""
     try:
         text = content.decode("utf-8")
         # Before it is parsed: the parser calls itself for each level.
@@ -138,14 +133,7 @@ def _integer(digits: str) -> int:
 
 
 def entry(config: Mapping[str, Any], name: str, kind: Any, where: object) -> Any:
-    """One entry of a JSON object, if it is there and of the right type.
-
-    Args:
-        config: the object.
-        name: of the entry.
-        kind: its type or types.
-        where: the object is from, for the error.
-    """
+    """One entry of a JSON object, if it exists and has this type; errors say where it is from."""
     if name not in config:
         raise FileError(f"{where} lacks the entry {name!r}")
     value = config[name]

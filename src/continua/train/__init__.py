@@ -4,9 +4,8 @@ from ._checkpoint import Checkpoints, Position, load_checkpoint
 from ._config import Training
 from ._evaluate import evaluate
 from ._files import LOCK, held_alone, make_folder
-from ._history import METRICS, read_history
+from ._history import METRICS, Outcome, read_history
 from ._loop import Interrupted, fit
-from ._outcome import Outcome
 from ._process import average_statistics
 from ._progress import Progress, Watch, format_time_left, silent
 from ._random import seed

@@ -225,14 +225,7 @@ def load_checkpoint(
     trust: Sequence[str] = (),
     allow_nan: bool = False,
 ) -> nn.Module:
-    """The model of a checkpoint, all of whose files have their checksums.
-
-    Args:
-        folder: of the checkpoint.
-        factory: as in `continua.load`.
-        trust: as in `continua.load`.
-        allow_nan: as in `continua.load`.
-    """
+    """The model of a checkpoint, as `continua.load` gives it, if its files have their checksums."""
     return load_contents(folder, _read_files(folder), factory, trust, allow_nan)
 
 
@@ -249,12 +242,7 @@ def _read_files(folder: Path) -> dict[str, bytes]:
 def read(
     folder: Path, recipe: Recipe
 ) -> tuple[nn.Module, Position, dict[str, Any], dict[str, Tensor]]:
-    """A checkpoint: the model, the position, and what `restore` needs.
-
-    Args:
-        folder: of the checkpoint.
-        recipe: of the model that is trained; its factory makes the one of the checkpoint.
-    """
+    """A checkpoint: the model, which the recipe makes, the position, and what `restore` needs."""
     remedy = f"move {folder} elsewhere to go on from the checkpoint before it"
     path = folder / STATE
     try:

@@ -17,17 +17,15 @@ from continua.transform import refine
 
 from ._checkpoint import DAMAGED, Checkpoints, Position, read, restore
 from ._config import Training
-from ._elastic import elastic, plain
 from ._evaluate import evaluate
 from ._files import held_alone
-from ._history import METRICS, read_history, write_history
-from ._outcome import Outcome
+from ._history import METRICS, Outcome, read_history, write_history
 from ._process import Stop, any_process, catch_signals, from_main, make_accelerator
 from ._progress import Progress, TimeLeft, Watch, default_watch, silent
 from ._random import restored_generators, seed
 from ._same import check_same, describe_losses, recipe_to_save
 from ._samples import task_of
-from ._size import functions, halved
+from ._size import functions, halved, make_elastic, plain
 from ._step import TrainingStep
 from ._task import Tally, Task
 from ._tracker import TrackerName, Tracking, checked_tracker
@@ -119,7 +117,7 @@ class _Fit:
             for stale in self.folder.glob(f".{METRICS}-*"):
                 stale.unlink(missing_ok=True)
         seed(self.training.seed)
-        model = elastic(make(), self.training)
+        model = make_elastic(make(), self.training)
         self.recipe = recipe_to_save(model)
         last = self.checkpoints.last()
         self.accelerator.wait_for_everyone()  # before the first process writes what others read

@@ -77,11 +77,9 @@ def format_time_left(seconds: float) -> str:
 
 
 class TimeLeft:
-    """Estimates the time left; each refinement doubles the cost of a step.
+    """Estimates the time left, if each refinement doubles the cost of a step.
 
-    Args:
-        training: its epochs.
-        start: the epochs that were done when the clock started, in fractions.
+    `start` is the number of epochs that are done already, in fractions.
     """
 
     def __init__(self, training: Training, start: float):

@@ -14,7 +14,7 @@ from continua.transform import Recipe, recipe_of
 
 from ._checkpoint import Position
 from ._config import Training
-from ._elastic import plain
+from ._size import plain
 
 # Options that may change: they decide how long to train and what to log, not what a step does,
 # apart from schedules that end with the last epoch.
@@ -40,14 +40,10 @@ def check_same(
     saved_about: dict[str, Any],
     about: dict[str, Any],
 ) -> None:
-    """Refuse to go on with another model, configuration or amount of data.
+    """Refuse to resume a run with another model, configuration or amount of data.
 
-    Args:
-        folder: of the run.
-        saved: the model in its checkpoint, of any size.
-        model: the model to start from.
-        saved_about: what the checkpoint says about the training.
-        about: the same for this training.
+    `saved` is the model in the checkpoint, of any size, and `saved_about` what the checkpoint says
+    about the training; `model` and `about` are those of this training.
     """
     old, new = recipe_to_save(saved).arguments, recipe_to_save(model).arguments
     _refuse_changes(f"{folder} holds a model", old, new)
@@ -79,14 +75,7 @@ def describe_losses(
     saved_about: dict[str, Any],
     about: dict[str, Any],
 ) -> list[str]:
-    """What a training that goes on has lost.
-
-    Args:
-        position: where it is.
-        history: what is left of `metrics.jsonl`.
-        saved_about: what the checkpoint says about the training.
-        about: the same for this training.
-    """
+    """What a training that is resumed has lost, in words."""
     lost = []
     if (gone := position.epoch - len(history)) > 0:
         lost.append(f"the measures of {gone} of {position.epoch} epochs")

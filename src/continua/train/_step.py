@@ -15,9 +15,9 @@ from continua.transform import Elastic, project_gradient, smoothness
 
 from ._checkpoint import Position
 from ._config import Training
-from ._elastic import Sized
 from ._process import any_process, average_statistics, sum_tally
 from ._random import mix_seeds
+from ._size import Sized
 from ._task import Tally, Task
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ ORDER, AUGMENTATION, NOISE = 1, 2, 3
 
 
 class TrainingStep:
-    """The model, its optimizer and the batches; a call makes one step.
+    """One step of a training: a call updates the model once.
 
     Args:
         task: data, loss and measures.

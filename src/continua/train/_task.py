@@ -1,4 +1,4 @@
-"""What is learned, from which data, and how well."""
+"""Tasks: data, a loss and measures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IGNORE = -100
 
 @dataclass
 class Tally:
-    """Sums of what was measured, each with the count that it is a mean over."""
+    """Sums of measures, each with the number of values in it."""
 
     sums: dict[str, float] = field(default_factory=dict)
     counts: dict[str, float] = field(default_factory=dict)
@@ -75,10 +75,10 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Sequence[Tensor]) -> tuple[Tensor, Tally]:
-        """The loss of a batch to minimise, and what else was measured."""
+        """The loss of a batch to minimise, and its measures."""
 
     def inputs(self, batch: Sequence[Tensor]) -> Any:
-        """What a model is called with: a tensor, or a dictionary of keyword arguments."""
+        """The input of a model: a tensor, or a dictionary of keyword arguments."""
         return batch[0]
 
 

@@ -32,14 +32,7 @@ def checked_tracker(log: Any) -> Any:
 
 
 class Tracking:
-    """The trackers of a training, if it has any.
-
-    Args:
-        accelerator: of this process, with its trackers.
-        training: the configuration; it decides whether there are events for TensorBoard.
-        folder: of the run.
-        step: after which the training goes on.
-    """
+    """The trackers of a training, if it has any; `step` is the step after which it goes on."""
 
     def __init__(self, accelerator: Accelerator, training: Training, folder: Path, step: int):
         self.accelerator, self.board = accelerator, None
