@@ -91,12 +91,10 @@ class TrainingStep:
             group["lr"] = rate
         index = self._index(position.step)
         # The same in a run that was resumed, different in every process.
-        process = self.accelerator.process_index
-        seeds = [
-            mix_seeds(training.seed, use, position.step, process) for use in (AUGMENTATION, NOISE)
-        ]
-        generator = torch.Generator().manual_seed(seeds[0])
-        torch.manual_seed(seeds[1])  # for dropout
+        numbers = (position.step, self.accelerator.process_index)
+        generator = torch.Generator()
+        generator.manual_seed(mix_seeds(training.seed, AUGMENTATION, *numbers))
+        torch.manual_seed(mix_seeds(training.seed, NOISE, *numbers))  # for dropout
         batch = [self._place(t) for t in self.task.batch("train", index, generator)]
         with count_evaluations(self.model) as evaluations:
             tally = self._differentiate(batch, position)

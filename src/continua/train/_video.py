@@ -95,7 +95,8 @@ class VideoPrediction(Task):
         if not isinstance(model, VideoPredictor):
             raise ModuleError(f"{type(model).__name__} is no VideoPredictor")
         losses = []
-        for clips, numbers in zip(*(torch.split(t, CHUNK) for t in (frames, index)), strict=True):
+        chunks = zip(torch.split(frames, CHUNK), torch.split(index, CHUNK), strict=True)
+        for clips, numbers in chunks:
             noise = draw_noise(numbers, POSTERIOR, self.frames - 1, model.latent)
             terms = model(clips, noise, conditioning=self.conditioning)
             losses.append(self._bound(terms, tally) * len(clips))
@@ -114,12 +115,12 @@ class VideoPrediction(Task):
         self, model: VideoPredictor, frames: Tensor, numbers: Tensor, futures: int, tally: Tally
     ) -> None:
         """Add the quality of the futures."""
-        given, truth = frames[:, : self.conditioning], frames[:, self.conditioning :]
+        first, truth = frames[:, : self.conditioning], frames[:, self.conditioning :]
         noise = draw_noise(numbers, PRIOR, futures * self.predicted, model.latent)
         noise = noise.view(len(frames), futures, self.predicted, -1).transpose(0, 1)
-        found = model.sample(given, self.predicted, samples=futures, noise=noise)
+        predicted = model.sample(first, self.predicted, samples=futures, noise=noise)
         for name, judge in (("psnr", psnr), ("ssim", ssim)):
-            each = judge(found, truth.expand_as(found)).mean(2)  # [futures, B]
+            each = judge(predicted, truth.expand_as(predicted)).mean(2)  # [futures, B]
             tally.add(name, float(each.amax(0).sum()), len(frames))
             tally.add(f"{name}_mean", float(each.mean(0).sum()), len(frames))
 
