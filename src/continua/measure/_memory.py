@@ -75,10 +75,10 @@ class MemoryReport:
             f"{self.optimizer_name} state": self.optimizer,
         }
         first = ", ".join(f"{k} {readable_bytes(v)}" for k, v in fixed.items() if v is not None)
-        columns = ["saved", "held", "peak"]
+        columns = {"saved": "saved", "held": "held", "peak": "peak"}  # attributes and their titles
         if any(row.process is not None for row in self.rows):
-            columns.append("process")
-        cells = [("gradient", *(f"{c} peak" if c == "process" else c for c in columns))]
+            columns["process"] = "process peak"
+        cells = [("gradient", *columns.values())]
         for row in self.rows:
             counts = [None if row.refusal else getattr(row, column) for column in columns]
             cells.append((row.name, *("-" if n is None else readable_bytes(n) for n in counts)))
