@@ -29,9 +29,8 @@ from ._asked import Method
 from ._batches import Batches
 from ._blocks import blocks, coefficients, tie, transformed
 from ._budget import Choices
-from ._correct import Correction
 from ._fit import fit_blocks
-from ._recalibrate import reestimate
+from ._recalibrate import Correction, reestimate
 from ._sensitivity import Sensitivity, weighted_projection
 
 Mappings = {"project": projection, "interpolate": interpolation}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError
 from continua.field import slot, tensor
 
-from ._blocks import blocks, mapped
+from ._blocks import blocks, transformed
 from ._change import Mappings
 from ._compress import compress
 from ._sizes import Choice, check_nested, choices, own_size
@@ -229,7 +229,7 @@ class _Small:
         for name, value in model.named_parameters(remove_duplicate=False):
             self._put((name,), value)
         for names, matrix in self._maps.values():
-            self._put(names, mapped(matrix, tensor(model, names[0])))
+            self._put(names, transformed(matrix, tensor(model, names[0])))
         buffers = dict(statistics.named_buffers())
         for name, buffer in buffers.items():
             self._put((name,), buffer)

@@ -21,10 +21,9 @@ from continua._values import whole_number
 from continua.block import ODEBlock
 from continua.field import copied
 
-from ._batches import SHARE, Batches, call, held_back, reached, relative_error
+from ._batches import SHARE, Batches, call, held_back, inputs_of, relative_error
 from ._blocks import blocks
-from ._correct import Correction
-from ._recalibrate import reestimate
+from ._recalibrate import Correction, reestimate
 from ._stack import as_blocks
 
 M = TypeVar("M", bound=nn.Module)
@@ -116,7 +115,7 @@ def heal(
     made.eval()
     held.align(next(iter(read)))
     best = _Best(made, guide, held, read)
-    loss = _Loss(made, best.correct.seen, trajectory)
+    loss = _Loss(made, best.correct.read, trajectory)
     loss.align(next(iter(read)))
     optimizer = torch.optim.Adam(trained, lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _rate(steps))
@@ -217,8 +216,8 @@ class _Loss:
             if block.span == other.span:
                 continue
             with as_blocks(self._small, self._teacher):
-                args, kwargs = reached(self._small, block, batch)
-                given, named = reached(self._teacher, other, batch)
+                args, kwargs = inputs_of(self._small, block, batch)
+                given, named = inputs_of(self._teacher, other, batch)
             ours = block.solve(*args, save_at=depths, **kwargs).z
             every = _ends(other)
             theirs = other.solve(*given, save_at=every, **named).z
@@ -306,7 +305,7 @@ def _rate(steps: int) -> Callable[[int], float]:
 def _endless(batches: Batches, loss: _Loss) -> Iterator[tuple[Any, Target]]:
     """The batches that are not held back, again and again, with what the larger model gives."""
     kept: dict[int, Target] = {}
-    room = KEPT if batches.listed else 0
+    room = KEPT if batches.repeatable else 0
     while True:
         for i, batch in enumerate(batches):
             if held_back(i) and i < SHARE * HELD:

@@ -14,7 +14,7 @@ from continua.block import ODEBlock
 from continua.field import copied, tensor
 from continua.solve import Euler
 
-from ._batches import Batches, call, reached
+from ._batches import Batches, call, inputs_of
 from ._blocks import blocks, transformed
 from ._final import CONVOLUTIONS, LINEAR
 from ._stack import as_blocks
@@ -161,7 +161,7 @@ def _given(model: nn.Module, block: ODEBlock, batches: Batches) -> dict[str, Ten
     try:
         for batch in batches:
             with as_blocks(model):
-                args, kwargs = reached(model, block, batch)
+                args, kwargs = inputs_of(model, block, batch)
             seen.clear()  # the way there may call them too
             block.solve(*args, solver=Euler(steps=count), **kwargs)
             for key, squares in seen.items():  # perhaps several calls per evaluation
