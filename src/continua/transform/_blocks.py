@@ -91,6 +91,13 @@ def layer_count(block: ODEBlock) -> int | None:
     return steps if {b for b in bases if b.size > 1} == {PiecewiseConstant(steps or 1)} else None
 
 
+def step_ends(block: ODEBlock) -> list[float]:
+    """The ends of a block's steps; of a solver that chooses its own, the end of the span."""
+    start, end = block.span
+    n = block.solver.steps or 1
+    return [start + (end - start) * i / n for i in range(1, n + 1)]
+
+
 def transformed(matrix: Tensor, stack: Tensor) -> Tensor:
     """Coefficients in another basis: the product in double precision, rounded once."""
     wide = torch.promote_types(stack.dtype, torch.float64)

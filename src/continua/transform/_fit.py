@@ -18,7 +18,7 @@ from continua.field import tensor
 from continua.solve import Dynamics, Euler, Evaluate, Stage
 
 from ._batches import Batches, call, held_back, inputs_of, record_calls
-from ._blocks import blocks, layer_count
+from ._blocks import blocks, layer_count, step_ends
 from ._final import Evaluation, FinalMap
 from ._groups import Grouping
 from ._recalibrate import norms_training, reestimate
@@ -202,8 +202,7 @@ def _parts(block: ODEBlock, basis: Basis) -> tuple[list[float], list[_Part]]:
             f"{block.solver!r} chooses its own steps, and method='fit' needs a fixed grid; give "
             "steps= or another solver"
         )
-    start, end = block.span
-    depths = [start + (end - start) * n / steps for n in range(steps + 1)]
+    depths = [block.span[0], *step_ends(block)]
     count = len(plan.points)
     zero = torch.zeros(count, dtype=torch.float64)
     solved = block.solver.integrate(
