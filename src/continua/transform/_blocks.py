@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError, ModuleError
 from continua.basis import Basis, PiecewiseConstant
 from continua.block import ODEBlock
-from continua.field import contract, put, tensor
+from continua.field import Expansion, contract, put, tensor
 from continua.solve import Euler
 
 #: the attribute of a model that holds its factory and arguments
@@ -45,6 +45,18 @@ def blocks_if_any(model: nn.Module) -> dict[str, ODEBlock]:
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
     return {name: m for name, m in model.named_modules() if isinstance(m, ODEBlock)}
+
+
+def new_bases(
+    expansion: Expansion, old: Mapping[str, Basis], new: Callable[[Basis], Basis]
+) -> dict[str, Basis]:
+    """New bases for what varies with depth, under all names of each tensor."""
+    return {
+        name: new(basis)
+        for first, basis in old.items()
+        if basis.size > 1
+        for name in expansion.names(first)
+    }
 
 
 #: the bases and coefficients of blocks, by the names of block and tensor

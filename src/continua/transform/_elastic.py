@@ -13,8 +13,8 @@ from continua._errors import ArgumentError
 from continua.field import slot, tensor
 
 from ._blocks import blocks, transformed
-from ._change import Mappings
 from ._compress import compress
+from ._projection import MAPPINGS
 from ._sizes import Choice, check_nested, choices, own_size
 
 
@@ -209,7 +209,7 @@ class _Small:
                 target = small[name].expansion.weights[key]
                 if source != target:
                     names = tuple(f"{prefix}field.{n}" for n in block.expansion.names(key))
-                    self._maps[names[0]] = (names, Mappings[method](source, target))
+                    self._maps[names[0]] = (names, MAPPINGS[method](source, target))
         for name, block in small.items():
             block.recorders = full[name].recorders  # what this size costs counts, too
         for name, value in module.named_parameters():
