@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -60,12 +60,13 @@ class Elastic(nn.Module):
         super().__init__()
         if isinstance(model, Elastic):
             raise ArgumentError("the model is elastic already; give its plain model, elastic.model")
-        arguments = choices(model, sizes)
-        made = [compress(model, **each) for each in arguments]
-        check_nested([model, *made], sizes)
+        full, *smaller = choices(model, sizes)
+        self._small = [_Small(model, arguments) for arguments in smaller]
+        modules = [small.module for small in self._small]
+        check_nested([model, compress(model, **full), *modules], sizes)
         self.model, self.sizes = model, tuple(sizes)
-        self.statistics = nn.ModuleList(_Buffers(small) for small in made[1:])
-        self._take(made[1:], arguments[1:])
+        self.statistics = nn.ModuleList(map(_Buffers, modules))
+        self._kinds = _kinds(model)
         self._next = 0  # the number of the next step
 
     def forward(self, *args: Any, size: Choice | None = None, **kwargs: Any) -> Any:
@@ -80,17 +81,10 @@ class Elastic(nn.Module):
         if index == 0:
             return self.model(*args, **kwargs)
         if self._kinds != _kinds(self.model):
-            arguments = choices(self.model, self.sizes)[1:]
-            self._take([compress(self.model, **each) for each in arguments], arguments)
+            _, *smaller = choices(self.model, self.sizes)
+            self._small = [_Small(self.model, arguments) for arguments in smaller]
+            self._kinds = _kinds(self.model)
         return self._small[index - 1].call(self.model, self.statistics[index - 1], args, kwargs)
-
-    def _take(self, made: Sequence[nn.Module], arguments: Sequence[dict[str, Any]]) -> None:
-        """Run the smaller sizes as `compress` made them."""
-        self._kinds = _kinds(self.model)
-        self._small = [
-            _Small(self.model, small, each.get("method", "project"))
-            for small, each in zip(made, arguments, strict=True)
-        ]
 
     def loss(self, x: Any, criterion: Callable[[Any], Tensor], step: int | None = None) -> Tensor:
         """The mean loss of the full size and of `trained(step)`.
@@ -195,26 +189,24 @@ class _Small:
 
     Args:
         model: the full size.
-        module: what `compress` made of it; it is taken over.
-        method: of the change of basis.
+        arguments: of `compress`, which make the smaller one.
     """
 
-    def __init__(self, model: nn.Module, module: nn.Module, method: str):
-        self.module = module
-        full, small = blocks(model), blocks(module)
-        self._maps: dict[str, tuple[tuple[str, ...], Tensor]] = {}
+    def __init__(self, model: nn.Module, arguments: Mapping[str, Any]):
+        self.module = compress(model, **arguments)
+        mapping = MAPPINGS[arguments.get("method", "project")]
+        full, small = blocks(model), blocks(self.module)
+        self._matrices: dict[tuple[str, ...], Tensor] = {}
         for name, block in full.items():
             prefix = f"{name}." if name else ""
             for key, source in block.expansion.weights.items():
                 target = small[name].expansion.weights[key]
                 if source != target:
                     names = tuple(f"{prefix}field.{n}" for n in block.expansion.names(key))
-                    self._maps[names[0]] = (names, MAPPINGS[method](source, target))
-        for name, block in small.items():
-            block.recorders = full[name].recorders  # what this size costs counts, too
-        for name, value in module.named_parameters():
-            registry, key = slot(module, name)
-            registry[key] = value.new_empty(0)  # no memory of its own
+                    self._matrices[names] = mapping(source, target)
+            small[name].recorders = block.recorders  # what this size costs counts, too
+        for name, parameter in self.module.named_parameters():
+            self._put(name, parameter.new_empty(0))  # no memory of its own
 
     def call(
         self, model: nn.Module, statistics: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -227,12 +219,14 @@ class _Small:
         for own, other in zip(self.module.modules(), model.modules(), strict=True):
             own.training = other.training
         for name, value in model.named_parameters(remove_duplicate=False):
-            self._put((name,), value)
-        for names, matrix in self._maps.values():
-            self._put(names, transformed(matrix, tensor(model, names[0])))
+            self._put(name, value)
+        for names, matrix in self._matrices.items():
+            value = transformed(matrix, tensor(model, names[0]))
+            for name in names:
+                self._put(name, value)
         buffers = dict(statistics.named_buffers())
         for name, buffer in buffers.items():
-            self._put((name,), buffer)
+            self._put(name, buffer)
         out = self.module(*args, **kwargs)
         for name, buffer in buffers.items():
             left = tensor(self.module, name)
@@ -241,10 +235,9 @@ class _Small:
                 registry[key] = left.detach()
         return out
 
-    def _put(self, names: Sequence[str], value: Tensor) -> None:
-        for name in names:
-            registry, key = slot(self.module, name)
-            registry[key] = value
+    def _put(self, name: str, value: Tensor) -> None:
+        registry, key = slot(self.module, name)
+        registry[key] = value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         made = copy.copy(self)

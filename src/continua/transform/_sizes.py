@@ -89,29 +89,27 @@ def check_nested(models: Sequence[nn.Module], sizes: Sequence[Choice]) -> None:
         models: the model, and what `compress` made of it for each size.
         sizes: as the user wrote them.
     """
-    pairs = [
-        list(zip(*(blocks(m).values() for m in pair), strict=True)) for pair in pairwise(models)
-    ]
-    for block, other in pairs[0]:
+    own, *others = [list(blocks(model).values()) for model in models]
+    for block, other in zip(own, others[0], strict=True):
         if block.expansion.bases != other.expansion.bases or block.solver != other.solver:
             full = own_size(models[0])
             remedy = "{}" if full is None else f"{full} or {{}}"
             raise ArgumentError(
                 f"sizes begin with the model's own, {remedy}, not with {sizes[0]!r}"
             )
-    for (size, smaller), of_blocks in zip(pairwise(sizes), pairs[1:], strict=True):
-        for block, other in of_blocks:
+    for (size, smaller), pair in zip(pairwise(sizes), pairwise(others), strict=True):
+        same = True
+        for block, other in zip(*pair, strict=True):
+            same = same and block.solver == other.solver
             for name, basis in block.expansion.weights.items():
                 target = other.expansion.weights[name]
+                same = same and basis == target
                 if not contains(basis, target):
                     raise ArgumentError(
                         f"sizes nest, and {smaller!r} after {size!r} does not: {target!r} is not "
                         f"contained in {basis!r}"
                     )
-        if all(
-            block.solver == other.solver and block.expansion.weights == other.expansion.weights
-            for block, other in of_blocks
-        ):
+        if same:
             raise ArgumentError(f"sizes {size!r} and {smaller!r} are the same model")
 
 
