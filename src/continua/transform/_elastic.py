@@ -218,8 +218,8 @@ class _Small:
         """
         for own, other in zip(self.module.modules(), model.modules(), strict=True):
             own.training = other.training
-        for name, value in model.named_parameters(remove_duplicate=False):
-            self._put(name, value)
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            self._put(name, parameter)
         for names, matrix in self._matrices.items():
             value = transformed(matrix, tensor(model, names[0]))
             for name in names:
