@@ -50,6 +50,7 @@ class Compression(Generic[M]):
 
     Args:
         model: the model; it is not changed.
+        names: of its blocks and tensors.
         method: of the change of basis; a fit starts from the projection.
         batches: of inputs to fit to and to read statistics from, if there are any.
         weights: for weighted projections.
@@ -59,14 +60,14 @@ class Compression(Generic[M]):
     def __init__(
         self,
         model: M,
+        names: Names,
         method: Method,
         batches: Batches | None,
         weights: Sensitivity,
         final: str | None,
     ):
-        self.model, self._batches, self._weights = model, batches, weights
-        self._method, self._final = method, final
-        self._names = Names.of(model)
+        self.model, self._names, self._method = model, names, method
+        self._batches, self._weights, self._final = batches, weights, final
         self._correct = None if batches is None else Correction(model, batches)
 
     def __call__(self, choices: Choices) -> M:

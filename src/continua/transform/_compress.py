@@ -129,7 +129,7 @@ def compress(
     least = 2 if method == "fit" else 1
     batches = None if calibrate is None else Batches(copied(model), calibrate, least, "calibrate")
     weights = {} if weight is None or batches is None else sensitivity(model, batches, weight)
-    compression = Compression(model, method, batches, weights, final)
+    compression = Compression(model, names, method, batches, weights, final)
     if batches is None or not searched:
         small = compression(choices)
     elif budget is not None:

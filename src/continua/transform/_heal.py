@@ -121,10 +121,15 @@ def heal(
     read = Batches(made, batches, least=2)
     first = next(iter(read))
     Batches(guide, [first])
-    modes = [module.training for module in made.modules()]
     made.eval()
     held = _Loss(made, guide, trajectory, first)
-    _warn_swapped(small, teacher)
+    ours, theirs = (sum(p.numel() for p in model.parameters()) for model in (small, teacher))
+    if ours > theirs:
+        warnings.warn(
+            f"the model to heal has {ours:,} parameters and its teacher {theirs:,}; the smaller "
+            "model comes first: heal(small, teacher, batches)",
+            stacklevel=2,
+        )
     if not (trained := [p for p in made.parameters() if p.requires_grad]):
         raise ArgumentError("every parameter of the model to heal is frozen: nothing to train")
     best = _Best(made, guide, held, read)
@@ -154,19 +159,9 @@ def heal(
             if misses == patience:
                 break
     made.load_state_dict(best.state)
-    for module, mode in zip(made.modules(), modes, strict=True):
-        module.training = mode
+    for module, given in zip(made.modules(), small.modules(), strict=True):
+        module.training = given.training
     return made
-
-
-def _warn_swapped(small: nn.Module, teacher: nn.Module) -> None:
-    ours, theirs = (sum(p.numel() for p in model.parameters()) for model in (small, teacher))
-    if ours > theirs:
-        warnings.warn(
-            f"the model to heal has {ours:,} parameters and its teacher {theirs:,}; the smaller "
-            "model comes first: heal(small, teacher, batches)",
-            stacklevel=3,
-        )
 
 
 class _Best:
@@ -303,10 +298,8 @@ def _endless(batches: Batches, loss: _Loss) -> Iterator[tuple[Any, Target]]:
             if held_back(i) and i < SHARE * HELD:
                 continue
             target = targets.get(i) or loss.target(batch)
-            if i not in targets and (room := room - _bytes(target)) >= 0:
-                targets[i] = target
+            if i not in targets:
+                room -= sum(leaf.nbytes for leaf in tensors_in(target))
+                if room >= 0:
+                    targets[i] = target
             yield batch, target
-
-
-def _bytes(target: Target) -> int:
-    return sum(leaf.nbytes for leaf in tensors_in(target))
