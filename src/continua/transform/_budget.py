@@ -24,15 +24,9 @@ MEASURES = ("parameters", "bytes", "evaluations", "latency")
 LOG = logging.getLogger(__name__)
 
 
-def within_budget(compression: Compression[M], batches: Batches, budget: Budget) -> M:
-    """The model of the smallest predicted error that costs no more than a budget.
-
-    Args:
-        compression: of the model.
-        batches: of inputs.
-        budget: as `compress` takes it.
-    """
-    asked = checked_budget(budget)
+def search_budget(compression: Compression[M], batches: Batches, budget: Budget) -> M:
+    """The model of the smallest predicted error that costs no more than a budget."""
+    asked = check_budget(budget)
     costs = cost_function(compression.model, batches, list(asked))
     own = costs(compression.model)
     solvers = "evaluations" in asked or "latency" in asked
@@ -67,17 +61,11 @@ def _log_gap(name: str, own: float, limit: float, best: Cut, plans: Sequence[Cut
         )  # fmt: skip
 
 
-def smallest_within(compression: Compression[M], batches: Batches, within: Any, evaluate: Any) -> M:
+def search_loss(compression: Compression[M], batches: Batches, within: Any, evaluate: Any) -> M:
     """The model with the fewest parameters that is worse by `within` at most.
 
     The combinations of cuts that no other beats, in predicted error and in parameters, are searched
     by bisection; each that is tried is evaluated, and so is the one that is returned.
-
-    Args:
-        compression: of the model.
-        batches: of inputs.
-        within: in the units of the measure.
-        evaluate: more is better.
     """
     if not _is_finite(within) or within < 0:
         raise ArgumentError(f"within is a number of at least 0, not {within!r}")
@@ -104,7 +92,7 @@ def smallest_within(compression: Compression[M], batches: Batches, within: Any, 
     return best
 
 
-def checked_budget(budget: Budget) -> dict[str, float]:
+def check_budget(budget: Budget) -> dict[str, float]:
     """The limit of each measure: up to 1 a share of the model's own, above 1 a number."""
     asked = budget if isinstance(budget, Mapping) else {"parameters": budget}
     if not asked:

@@ -16,7 +16,7 @@ from continua.solve import Solver
 
 from ._batches import Batches
 from ._blocks import blocks, refuse_elastic
-from ._budget import Budget, checked_budget, smallest_within, within_budget
+from ._budget import Budget, check_budget, search_budget, search_loss
 from ._change import KEYS, Choices, Compression, Method, Names
 from ._sensitivity import Weight, sensitivity
 from ._warn import log_error, warn_beside, warn_negative, warn_post_norm
@@ -133,9 +133,9 @@ def compress(
     if batches is None or not searched:
         small = compression(choices)
     elif budget is not None:
-        small = within_budget(compression, batches, budget)
+        small = search_budget(compression, batches, budget)
     else:
-        small = smallest_within(compression, batches, within, evaluate)
+        small = search_loss(compression, batches, within, evaluate)
     for name, block in blocks(small).items():
         warn_unread(block, f" of block {name!r}" if name else "")
         warn_beside(name, block)
@@ -183,7 +183,7 @@ def _check_search(
     if given:
         raise ArgumentError(f"{name}= chooses {next(iter(given))}; give one of the two")
     if budget is not None:
-        checked_budget(budget)
+        check_budget(budget)
     if calibrate is None:
         raise ArgumentError(f"{name}= needs inputs to measure each cut on: calibrate=[x, ...]")
     return True

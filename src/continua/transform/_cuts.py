@@ -53,10 +53,7 @@ def list_cuts(
 ) -> list[list[Cut]]:
     """The cuts of each block with their costs, that which changes nothing first.
 
-    Args:
-        compression: of the model.
-        costs: of a model.
-        solvers: whether to take fewer evaluations too.
+    Their errors are not known yet. With `solvers`, evaluations are cut as well.
     """
     own = costs(compression.model)
     found = []
@@ -172,11 +169,8 @@ def smaller_choices(block: ODEBlock, solvers: bool) -> list[dict[str, Any]]:
 
     The weights go to smaller members of their family. Where they have several bases, all of these
     are halved again and again instead. State keeps its basis as far as the evaluations can tell
-    its functions apart: with re-estimated statistics this costs little and keeps much.
-
-    Args:
-        block: the block.
-        solvers: whether to take fewer evaluations too.
+    its functions apart: with re-estimated statistics this costs little and keeps much. With
+    `solvers`, evaluations are cut as well.
     """
     expansion = block.expansion
     found: list[dict[str, Any]] = [{}]

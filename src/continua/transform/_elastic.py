@@ -15,7 +15,7 @@ from continua.field import slot, tensor
 from ._blocks import blocks, transformed
 from ._compress import compress
 from ._projection import MAPPINGS
-from ._sizes import Choice, check_nested, choices, own_size
+from ._sizes import Choice, check_nested, check_sizes, own_size, size_arguments
 
 
 class Elastic(nn.Module):
@@ -60,14 +60,18 @@ class Elastic(nn.Module):
         super().__init__()
         if isinstance(model, Elastic):
             raise ArgumentError("the model is elastic already; give its plain model, elastic.model")
-        full, *smaller = choices(model, sizes)
-        self._small = [_Small(model, arguments) for arguments in smaller]
+        self.model, self.sizes = model, tuple(check_sizes(sizes))
+        full = compress(model, **size_arguments(model, sizes[0]))
+        self._make_smaller()
         modules = [small.module for small in self._small]
-        check_nested([model, compress(model, **full), *modules], sizes)
-        self.model, self.sizes = model, tuple(sizes)
+        check_nested([model, full, *modules], sizes)
         self.statistics = nn.ModuleList(map(_Buffers, modules))
-        self._kinds = _kinds(model)
         self._next = 0  # the number of the next step
+
+    def _make_smaller(self) -> None:
+        sizes = self.sizes[1:]
+        self._small = [_Small(self.model, size_arguments(self.model, size)) for size in sizes]
+        self._settings = _settings(self.model)
 
     def forward(self, *args: Any, size: Choice | None = None, **kwargs: Any) -> Any:
         """The outputs of one size.
@@ -80,10 +84,8 @@ class Elastic(nn.Module):
         index = 0 if size is None else self.index(size)
         if index == 0:
             return self.model(*args, **kwargs)
-        if self._kinds != _kinds(self.model):
-            _, *smaller = choices(self.model, self.sizes)
-            self._small = [_Small(self.model, arguments) for arguments in smaller]
-            self._kinds = _kinds(self.model)
+        if self._settings != _settings(self.model):
+            self._make_smaller()
         return self._small[index - 1].call(self.model, self.statistics[index - 1], args, kwargs)
 
     def loss(self, x: Any, criterion: Callable[[Any], Tensor], step: int | None = None) -> Tensor:
@@ -119,7 +121,7 @@ class Elastic(nn.Module):
             size: one of `sizes`.
         """
         index = self.index(size)
-        plain = compress(self.model, **choices(self.model, self.sizes)[index])
+        plain = compress(self.model, **size_arguments(self.model, self.sizes[index]))
         if index:
             for name, value in self.statistics[index - 1].named_buffers():
                 registry, key = slot(plain, name)
@@ -166,8 +168,8 @@ class Elastic(nn.Module):
         return f"sizes={list(self.sizes)}"
 
 
-def _kinds(model: nn.Module) -> list[tuple[Any, ...]]:
-    """What the blocks of a model have besides tensors, and a user may change."""
+def _settings(model: nn.Module) -> list[tuple[Any, ...]]:
+    """The settings of the blocks of a model that a user may change."""
     return [(block.solver, block.gradient, block.programs) for block in blocks(model).values()]
 
 

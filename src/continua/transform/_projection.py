@@ -41,13 +41,8 @@ def coefficients_in(
 ) -> Tensor:
     """The coefficients of a tensor of a block in another basis.
 
-    Args:
-        target: the basis.
-        block: the block.
-        name: of the tensor.
-        method: of the change of basis.
-        weight: how much the entries of the tensor matter; None if all matter the same.
-        points: where the field is evaluated, if this is the same before and after.
+    The weight says how much each entry matters at each depth. The points are those where the field
+    is evaluated, if this is the same before and after.
     """
     source, stack = block.expansion.bases[name], tensor(block.field, name)
     if weight is not None and method == "project":

@@ -20,12 +20,6 @@ Choice = int | Mapping[str, Any]
 ARGUMENTS = ("basis", "steps", "solver", "state_basis", "method", "per_block")
 
 
-def choices(model: nn.Module, sizes: Sequence[Choice]) -> list[dict[str, Any]]:
-    """The arguments of `compress` for each size."""
-    blocks(model)
-    return [size_arguments(model, size) for size in check_sizes(sizes)]
-
-
 def check_sizes(sizes: Sequence[Choice]) -> Sequence[Choice]:
     """The sizes, if they are a list that has any."""
     if isinstance(sizes, str | Mapping) or not isinstance(sizes, Sequence):
