@@ -95,6 +95,16 @@ def tie(before: Coefficients, model: nn.Module) -> str | None:
     return shared
 
 
+def trained_coefficients(model: nn.Module) -> list[tuple[ODEBlock, Basis, Tensor]]:
+    """The coefficients of the weights of all blocks, shared ones once, with block and basis."""
+    found: dict[int, tuple[ODEBlock, Basis, Tensor]] = {}
+    for block in blocks(model).values():
+        for name, basis in block.expansion.weights.items():
+            stack = tensor(block.field, name)
+            found.setdefault(id(stack), (block, basis, stack))
+    return list(found.values())
+
+
 def layer_count(block: ODEBlock) -> int | None:
     """The number of layers of a block as `convert` makes it; None for any other block."""
     steps, bases = block.solver.steps, block.expansion.bases.values()

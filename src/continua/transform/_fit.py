@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ModuleError
-from continua.basis import Basis, PiecewiseConstant, sample
+from continua.basis import PiecewiseConstant, sample
 from continua.block import ODEBlock
 from continua.field import tensor
 from continua.solve import Dynamics, Euler, Evaluate, Stage
@@ -86,7 +86,7 @@ class _BlockFit:
             FinalMap, name=name, args=args, kwargs=kwargs, final=final
         )
         self.map = self.make_map(self.block)
-        self.depths, self.parts = self._split()
+        self._split()
         start, end = self.other.span
         width = (end - start) / (self.depths[-1] - self.depths[0])
         self.targets = [start + width * (depth - self.depths[0]) for depth in self.depths]
@@ -98,8 +98,27 @@ class _BlockFit:
                 f"{self.block.expansion.weights[self.map.weight]!r}"
             )
 
-    def _split(self) -> tuple[list[float], list[_Part]]:
-        return _parts(self.block, self.block.expansion.weights[self.map.weight])
+    def _split(self) -> None:
+        """Find the ends of the steps, and the parts into which the fit falls."""
+        block, solver = self.block, self.block.solver
+        basis = block.expansion.weights[self.map.weight]
+        if block.plan is None or solver.steps is None:
+            raise ArgumentError(
+                f"{solver!r} chooses its own steps, and method='fit' needs a fixed grid; give "
+                "steps= or another solver"
+            )
+        self.depths = [block.span[0], *step_ends(block)]
+        points = block.plan.points
+        zero = torch.zeros(len(points), dtype=torch.float64)
+        slopes = _Slopes(len(points), block.stretch.jumps)
+        saved = solver.integrate(slopes, (zero,), block.span, self.depths).saved
+        ends = torch.stack([z for (z,) in saved])  # [N + 1, S]
+        weights = torch.einsum("ns,sk->nks", ends[1:] - ends[:-1], sample(basis, points))
+        weights[weights.abs() < 1e-12 * weights.abs().max()] = 0  # [N, K, S]
+        self.parts: list[_Part] = []
+        for functions in _connected(weights.any(-1)):
+            read = enumerate(weights[:, functions])
+            self.parts.append(_Part(functions, [(n, w) for n, w in read if bool(w.any())]))
 
     def run(self) -> None:
         """Change the map of the block, in place."""
@@ -130,7 +149,7 @@ class _BlockFit:
         kept = [group.kept for group in groups]
         stacks = {name: (basis, tensor(self.other.field, name)[kept].detach()) for name in varying}
         self.block.rebase(stacks, span=(0.0, float(new)))
-        self.depths, self.parts = self._split()
+        self._split()
         self.targets = [0.0, *(float(group.end) for group in groups)]
 
     def _equations(self, part: _Part) -> Ridge:
@@ -192,31 +211,6 @@ def _states(block: ODEBlock, depths: list[float], args: Any, kwargs: Any) -> Any
         end, solver = start + count * width, solver.with_steps(count)
         depths = [min(depth, end) for depth in depths]
     return block.solve(*args, save_at=depths, span=(start, end), solver=solver, **kwargs).z
-
-
-def _parts(block: ODEBlock, basis: Basis) -> tuple[list[float], list[_Part]]:
-    """The ends of a block's steps, and the parts into which a fit of its coefficients falls."""
-    plan, steps = block.plan, block.solver.steps
-    if plan is None or steps is None:
-        raise ArgumentError(
-            f"{block.solver!r} chooses its own steps, and method='fit' needs a fixed grid; give "
-            "steps= or another solver"
-        )
-    depths = [block.span[0], *step_ends(block)]
-    count = len(plan.points)
-    zero = torch.zeros(count, dtype=torch.float64)
-    solved = block.solver.integrate(
-        _Slopes(count, block.stretch.jumps), (zero,), block.span, depths
-    )
-    ends = torch.stack([z for (z,) in solved.saved])  # [N + 1, S]
-    slopes = ends[1:] - ends[:-1]
-    weights = torch.einsum("ns,sk->nks", slopes, sample(basis, plan.points))  # [N, K, S]
-    weights[weights.abs() < 1e-12 * weights.abs().max()] = 0
-    parts: list[_Part] = []
-    for functions in _connected(weights.any(-1)):
-        read = [(n, weights[n, functions]) for n in range(steps)]
-        parts.append(_Part(functions, [(n, w) for n, w in read if bool(w.any())]))
-    return depths, parts
 
 
 def _connected(reads: Tensor) -> list[list[int]]:
