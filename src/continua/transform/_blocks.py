@@ -95,7 +95,7 @@ def tie(before: Coefficients, model: nn.Module) -> str | None:
     return shared
 
 
-def trained_coefficients(model: nn.Module) -> list[tuple[ODEBlock, Basis, Tensor]]:
+def weight_coefficients(model: nn.Module) -> list[tuple[ODEBlock, Basis, Tensor]]:
     """The coefficients of the weights of all blocks, shared ones once, with block and basis."""
     found: dict[int, tuple[ODEBlock, Basis, Tensor]] = {}
     for block in blocks(model).values():
@@ -120,11 +120,11 @@ def step_ends(block: ODEBlock) -> list[float]:
     return [start + (end - start) * i / n for i in range(1, n + 1)]
 
 
-def transformed(matrix: Tensor, stack: Tensor) -> Tensor:
+def change_basis(matrix: Tensor, stack: Tensor) -> Tensor:
     """Coefficients in another basis: the product in double precision, rounded once."""
     wide = torch.promote_types(stack.dtype, torch.float64)
     if stack.device.type == "mps":  # which has no double precision
-        return transformed(matrix, stack.cpu()).to(stack.device)
+        return change_basis(matrix, stack.cpu()).to(stack.device)
     return contract(matrix.to(stack.device), stack.to(wide)).to(stack.dtype)
 
 

@@ -16,7 +16,7 @@ from continua.field import copied
 
 from ._batches import Batches
 from ._change import Compression
-from ._cuts import Costs, Cut, cost_function, list_cuts, with_errors
+from ._cuts import Costs, Cut, cost_function, list_cuts, measure_errors
 
 M = TypeVar("M", bound=nn.Module)
 Budget = float | Mapping[str, float]
@@ -41,8 +41,8 @@ def search_budget(compression: Compression[M], batches: Batches, budget: Budget)
                 f"{_amount(name, least)}, {least / own[i]:.3g} of its own"
             )
         limits.append((limit - own[i]) + 1e-9 * own[i])
-    every = _combine(with_errors(compression, batches, cuts))
-    plans = [plan for plan in every if _no_more(plan.costs, limits)]
+    every = _combine(measure_errors(compression, batches, cuts))
+    plans = [plan for plan in every if _fits(plan.costs, limits)]
     if not plans:
         raise ArgumentError("with every cut that meets the budget a solve fails; give a larger one")
     best = min(plans, key=lambda plan: (plan.error, plan.costs))
@@ -79,7 +79,9 @@ def search_loss(compression: Compression[M], batches: Batches, within: Any, eval
     lowest = own - float(within) - 1e-9 * max(abs(own), 1.0)
     costs = cost_function(compression.model, batches, ["parameters"])
     cuts = list_cuts(compression, costs, solvers=False)
-    plans = sorted(_combine(with_errors(compression, batches, cuts)), key=lambda plan: plan.costs)
+    plans = sorted(
+        _combine(measure_errors(compression, batches, cuts)), key=lambda plan: plan.costs
+    )
     best = copied(compression.model)
     low, high = 0, len(plans)  # where none is good enough, the model itself remains
     while low < high:
@@ -129,12 +131,12 @@ def _combine(cuts: Sequence[Sequence[Cut]]) -> list[Cut]:
         ]
         plans = []
         for one in sorted(joined, key=lambda plan: (plan.error, plan.costs)):
-            if not any(_no_more(plan.costs, one.costs) for plan in plans):
+            if not any(_fits(plan.costs, one.costs) for plan in plans):
                 plans.append(one)
     return plans
 
 
-def _no_more(costs: Costs, limits: Sequence[float]) -> bool:
+def _fits(costs: Costs, limits: Sequence[float]) -> bool:
     return all(cost <= limit for cost, limit in zip(costs, limits, strict=True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 from torch import nn
@@ -45,10 +46,11 @@ class Names(NamedTuple):
         return cls(list(found), list(dict.fromkeys(weights)), list(dict.fromkeys(state)))
 
 
+@dataclass
 class Compression(Generic[M]):
     """Makes smaller models of one model, by different choices for its blocks.
 
-    Args:
+    Attributes:
         model: the model; it is not changed.
         names: of its blocks and tensors.
         method: of the change of basis; a fit starts from the projection.
@@ -57,49 +59,46 @@ class Compression(Generic[M]):
         final: the name of the map that a fit changes.
     """
 
-    def __init__(
-        self,
-        model: M,
-        names: Names,
-        method: Method,
-        batches: Batches | None,
-        weights: Sensitivity,
-        final: str | None,
-    ):
-        self.model, self._names, self._method = model, names, method
-        self._batches, self._weights, self._final = batches, weights, final
-        self._correct = None if batches is None else Correction(model, batches)
+    model: M
+    names: Names
+    method: Method
+    batches: Batches | None
+    weights: Sensitivity
+    final: str | None
+
+    def __post_init__(self) -> None:
+        self._correct = None if self.batches is None else Correction(self.model, self.batches)
 
     def __call__(self, choices: Choices) -> M:
         """The smaller model, fitted and with statistics of its own if there are batches."""
         small = self.rebase(choices)
-        if self._batches is None or self._correct is None:
+        if self.batches is None or self._correct is None:
             return small
-        if self._method == "fit":
-            fit_blocks(copied(self.model), small, self._batches, self._final)
+        if self.method == "fit":
+            fit_blocks(copied(self.model), small, self.batches, self.final)
         else:
-            reestimate(small, self._batches)
+            reestimate(small, self.batches)
         self._correct(small)
         return small
 
     def rebase(self, choices: Choices) -> M:
         """The model in other bases and steps, by the change of basis alone."""
-        small, method = copied(self.model), "project" if self._method == "fit" else self._method
+        small, method = copied(self.model), "project" if self.method == "fit" else self.method
         for name, block in blocks(small).items():
             choice = dict.fromkeys(KEYS) | dict(choices.get(name, {}))
-            bases = _choose_bases(block, choice["basis"], choice["state_basis"], self._names)
+            bases = _choose_bases(block, choice["basis"], choice["state_basis"], self.names)
             solver = checked_solver(block.solver if choice["solver"] is None else choice["solver"])
             solver = solver if choice["steps"] is None else solver.with_steps(choice["steps"])
-            same = self._batches is not None and solver == block.solver
+            same = self.batches is not None and solver == block.solver
             points = block.plan.points if same and block.plan else ()
-            weights = self._weights.get(name, {})
+            weights = self.weights.get(name, {})
             stacks = {
                 key: (basis, coefficients_in(basis, block, key, method, weights.get(key), points))
                 for key, basis in bases.items()
             }
             block.rebase(stacks, solver)
         shared = tie(coefficients(self.model), small)
-        if shared and self._method == "fit":
+        if shared and self.method == "fit":
             raise ModuleError(
                 f"{shared!r} is a tensor of another block too, and method='fit' changes one block "
                 "after another; use method='project'"

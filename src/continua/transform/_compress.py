@@ -109,7 +109,7 @@ def compress(
         >>> small[0].basis, small[1].basis
         (PiecewiseConstant(2), PiecewiseConstant(4))
 
-        Half the parameters, cut where it is felt least:
+        Half the parameters, cut where it matters least:
 
         >>> small = ct.compress(pair, budget=0.5, calibrate=torch.randn(64, 2).split(32))
         >>> sum(p.numel() for p in small.parameters()) <= 0.5 * (48 + 96)

@@ -52,11 +52,11 @@ def counts(model: nn.Module, name: str, total: int) -> list[Count]:
             found.append(stage)
             continue
         aliases = getattr(config, "attribute_map", {})  # several names for one number
-        for attribute in dict.fromkeys(aliases.get(n, n) for n in _names(config, path)):
+        for attribute in dict.fromkeys(aliases.get(n, n) for n in _candidates(config, path)):
             value = getattr(config, attribute, None)
-            if _says(value, total) and not _is_derived(config, attribute):
+            if _is_count(value, total) and not _is_derived(config, attribute):
                 found.append(Count(config, attribute))
-        if _says(getattr(config, "stage_names", None), total + 1):
+        if _is_count(getattr(config, "stage_names", None), total + 1):
             found.append(States(config, "stage_names"))
     return found
 
@@ -81,7 +81,7 @@ def beside(model: nn.Module, name: str, total: int, taken: Container[str]) -> li
     return [other for other in others if other not in taken]
 
 
-def _says(value: Any, total: int) -> bool:
+def _is_count(value: Any, total: int) -> bool:
     """Whether a value is this number of layers, or has an entry for each."""
     if isinstance(value, list | tuple):
         return len(value) == total
@@ -104,7 +104,7 @@ def _stage(config: Any, path: list[str], total: int) -> Count | None:
     return None
 
 
-def _names(config: Any, path: list[str]) -> Iterator[str]:
+def _candidates(config: Any, path: list[str]) -> Iterator[str]:
     """Which numbers of a config may be meant, in a model with an encoder and a decoder too."""
     own = [name for name in DECODER if hasattr(config, name)]
     decodes = any("decoder" in part for part in path)

@@ -30,7 +30,7 @@ Costs = tuple[float, ...]
 EXPLICIT = (Euler, Midpoint, Heun, RK4, RK38)
 #: about how many members of a family are tried
 MOST = 8
-#: of the timing
+#: how often a forward is timed
 ROUNDS = 7
 
 
@@ -67,7 +67,7 @@ def list_cuts(
     return found
 
 
-def with_errors(
+def measure_errors(
     compression: Compression[Any], batches: Batches, cuts: Sequence[Sequence[Cut]]
 ) -> list[list[Cut]]:
     r"""The cuts with the error of the outputs ŷ of the model with each cut alone.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError
 from continua.field import slot, tensor
 
-from ._blocks import blocks, transformed
+from ._blocks import blocks, change_basis
 from ._compress import compress
 from ._projection import MAPPINGS
 from ._sizes import Choice, check_nested, check_sizes, own_size, size_arguments
@@ -223,7 +223,7 @@ class _Small:
         for name, parameter in model.named_parameters(remove_duplicate=False):
             self._put(name, parameter)
         for names, matrix in self._matrices.items():
-            value = transformed(matrix, tensor(model, names[0]))
+            value = change_basis(matrix, tensor(model, names[0]))
             for name in names:
                 self._put(name, value)
         buffers = dict(statistics.named_buffers())

@@ -111,14 +111,14 @@ class FinalMap:
     def _probe(self, where: str, step: Callable[[], Solution]) -> None:
         """Find out what becomes of the map's output; refuse what cannot be fitted."""
         start, end = self._block.span
-        plain, given = self._shifted(step)
+        plain, given = self._step_with_noise(step)
         noise = _noise(plain) * (1 + plain.std())
-        moved, given_moved = self._shifted(step, self._map, noise)
-        if _near(moved - plain, noise * (end - start)):
+        moved, given_moved = self._step_with_noise(step, self._map, noise)
+        if _is_near(moved - plain, noise * (end - start)):
             return
-        if given and _near(given_moved[0] - given[0], noise):
-            behind, _ = self._shifted(step, self._norm, noise)
-            if _near(behind - plain, noise * (end - start)):
+        if given and _is_near(given_moved[0] - given[0], noise):
+            behind, _ = self._step_with_noise(step, self._norm, noise)
+            if _is_near(behind - plain, noise * (end - start)):
                 self.norm = True
                 return
         raise ModuleError(
@@ -127,7 +127,7 @@ class FinalMap:
             "another map with final=, or compress with method='project' and then heal"
         )
 
-    def _shifted(
+    def _step_with_noise(
         self,
         step: Callable[[], Solution],
         module: nn.Module | None = None,
@@ -137,7 +137,7 @@ class FinalMap:
         given: list[Tensor] = []
         with ExitStack() as hooks:
             if module is not None and noise is not None:
-                hook = module.register_forward_hook(lambda _m, _a, out: _added(out, noise))
+                hook = module.register_forward_hook(lambda _m, _a, out: _add(out, noise))
                 hooks.enter_context(hook)
             if self._norm is not None:
                 note = self._norm.register_forward_pre_hook(lambda _m, args: given.append(args[0]))
@@ -254,11 +254,11 @@ def _noise(like: Tensor) -> Tensor:
     return torch.randn(like.shape, generator=torch.Generator().manual_seed(0)).to(like)
 
 
-def _added(out: Tensor, noise: Tensor) -> Tensor:
+def _add(out: Tensor, noise: Tensor) -> Tensor:
     return out + noise if out.shape == noise.shape else out + 1
 
 
-def _near(found: Tensor, expected: Tensor) -> bool:
+def _is_near(found: Tensor, expected: Tensor) -> bool:
     atol = 1e-2 * float(expected.abs().max())
     return found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-2, atol=atol)
 

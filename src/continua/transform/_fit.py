@@ -128,10 +128,10 @@ class _BlockFit:
             # With one step the error of a change is known without trying it.
             for sweep in range(count + (count > 1)):
                 ridge = self._equations(part)
-                if ridge.held >= least:
+                if ridge.held_error >= least:
                     self.map.set(tensors)
                     break
-                least, tensors = ridge.held, self.map.tensors()
+                least, tensors = ridge.held_error, self.map.tensors()
                 if sweep < count:
                     self.map.change(part.functions, ridge.solve()[0][1])
 

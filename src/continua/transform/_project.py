@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from continua.basis import Basis, quadrature
 from continua.field import real
 
-from ._blocks import trained_coefficients, transformed
+from ._blocks import change_basis, weight_coefficients
 
 
 def project_gradient(model: nn.Module, *, mean: bool = False) -> None:
@@ -48,11 +48,11 @@ def project_gradient(model: nn.Module, *, mean: bool = False) -> None:
         >>> torch.allclose(block.field.bias.grad, 4 * plain)
         True
     """
-    for block, basis, stack in trained_coefficients(model):
+    for block, basis, stack in weight_coefficients(model):
         if stack.grad is not None:
             inverse = _inverse_gram(basis, torch.finfo(real(stack.grad.dtype)).eps)
             length = 1.0 if mean else abs(block.span[1] - block.span[0])
-            stack.grad = transformed(inverse / length, stack.grad)
+            stack.grad = change_basis(inverse / length, stack.grad)
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from continua.basis import (
 from continua.block import ODEBlock
 from continua.field import non_negative, tensor
 
-from ._blocks import transformed
+from ._blocks import change_basis
 
 MAPPINGS = {"project": projection, "interpolate": interpolation}
 #: the smallest weight, relative to the mean over depth
@@ -54,7 +54,7 @@ def coefficients_in(
         there = sample(target, points)
         at_points = least_squares(there, rcond=1e-7) @ sample(source, points)
         mapping = at_points.where(there.any(0)[:, None], mapping)
-    new = transformed(mapping, stack)
+    new = change_basis(mapping, stack)
     if block.expansion.constraints.get(name) is non_negative:
         return _limit(source, stack, target, new)
     return new
@@ -87,7 +87,7 @@ def weighted_projection(source: Basis, target: Basis, stack: Tensor, weight: Ten
         tensor([[2.]])
     """
     matrix = projection(source, target)
-    plain = transformed(matrix, stack)
+    plain = change_basis(matrix, stack)
     cells = PiecewiseConstant(len(weight))
     s, w = quadrature(source, target, cells)
     root = w.sqrt()[:, None]

@@ -15,7 +15,7 @@ from continua.block import ODEBlock
 from continua.field import copied, tensor
 
 from ._batches import Batches, call, evaluating
-from ._blocks import blocks_if_any, layer_count, transformed
+from ._blocks import blocks_if_any, change_basis, layer_count
 from ._warn import warn_negative
 
 M = TypeVar("M", bound=nn.Module)
@@ -169,7 +169,7 @@ def _statistics_for(small: nn.Module, model: nn.Module) -> dict[str, Tensor]:
             if layers and source.size > 1:
                 value = stack[layers]
             else:
-                value = transformed(projection(source, target), stack)
+                value = change_basis(projection(source, target), stack)
             if block.plan is not None:  # the same in both models where no evaluation reads
                 value[~sample(target, block.plan.points).any(0).to(value.device)] = 1.0
             found[full] = value

@@ -44,7 +44,7 @@ class Ridge:
         self._rr[int(held)] += r.to(self._rr).square().sum(1)
 
     @property
-    def held(self) -> float:
+    def held_error(self) -> float:
         """The error on the pairs held back without a map."""
         return float(self._rr[1].sum())
 

@@ -16,7 +16,7 @@ from continua.field import copied, tensor
 from continua.solve import Euler
 
 from ._batches import Batches, call, inputs_of, tensors_in
-from ._blocks import blocks, transformed
+from ._blocks import blocks, change_basis
 from ._final import CONVOLUTIONS, LINEAR
 from ._stack import as_blocks
 
@@ -47,13 +47,13 @@ def sensitivity(model: nn.Module, batches: Batches, kind: Weight) -> Sensitivity
     return _fisher(copied(model).eval(), batches)
 
 
-def _varying(block: ODEBlock) -> dict[str, Basis]:
+def _varying_bases(block: ODEBlock) -> dict[str, Basis]:
     return {name: basis for name, basis in block.expansion.weights.items() if basis.size > 1}
 
 
-def _cells(block: ODEBlock) -> int:
+def _cell_count(block: ODEBlock) -> int:
     """Into how many cells of depth to look: one for each function, and for each step."""
-    bases = _varying(block).values()
+    bases = _varying_bases(block).values()
     if all(isinstance(basis, PiecewiseConstant) for basis in bases):
         return max((basis.size for basis in bases), default=1)
     return max(block.solver.steps or 1, *(basis.size for basis in bases))
@@ -63,9 +63,9 @@ def _fisher(model: nn.Module, batches: Batches) -> Sensitivity:
     """Sums of squares of gradients, in a model whose weights are constant in cells of depth."""
     found: dict[str, dict[str, Tensor]] = {}
     for name, block in blocks(model).items():
-        cells, stacks = PiecewiseConstant(_cells(block)), {}
-        for key, basis in _varying(block).items():
-            stack = transformed(interpolation(basis, cells), tensor(block.field, key))
+        cells, stacks = PiecewiseConstant(_cell_count(block)), {}
+        for key, basis in _varying_bases(block).items():
+            stack = change_basis(interpolation(basis, cells), tensor(block.field, key))
             stacks[key] = (cells, stack)
         block.rebase(stacks)
         found[name] = {key: torch.zeros_like(stack) for key, (_, stack) in stacks.items()}
@@ -91,12 +91,14 @@ def _activations(model: nn.Module, batches: Batches) -> Sensitivity:
 
 
 def _mean_squares(model: nn.Module, block: ODEBlock, batches: Batches) -> dict[str, Tensor]:
-    cells, squares, found = _cells(block), dict[str, list[Tensor]](), dict[str, Tensor]()
-    modules = {key: block.field.get_submodule(key.rpartition(".")[0]) for key in _varying(block)}
+    cells, squares, found = _cell_count(block), dict[str, list[Tensor]](), dict[str, Tensor]()
+    modules = {
+        key: block.field.get_submodule(key.rpartition(".")[0]) for key in _varying_bases(block)
+    }
     maps = {k: m for k, m in modules.items() if isinstance(m, LINEAR) and k.endswith("weight")}
 
     def note(key: str, module: nn.Module, args: tuple[Any, ...]) -> None:
-        squares.setdefault(key, []).append(_squares(module, args[0]))
+        squares.setdefault(key, []).append(_mean_square(module, args[0]))
 
     for batch in batches:
         with as_blocks(model):
@@ -113,7 +115,7 @@ def _mean_squares(model: nn.Module, block: ODEBlock, batches: Batches) -> dict[s
     return found
 
 
-def _squares(module: nn.Module, x: Tensor) -> Tensor:
+def _mean_square(module: nn.Module, x: Tensor) -> Tensor:
     """The mean square of each input channel, in a shape that is broadcast to the weight's."""
     channel = -1 if isinstance(module, nn.Linear) else 1
     squares = x.movedim(channel, 0).flatten(1).abs().square().mean(1)

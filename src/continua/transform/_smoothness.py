@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from continua.basis import Basis, quadrature
 from continua.field import real
 
-from ._blocks import trained_coefficients
+from ._blocks import weight_coefficients
 
 
 def smoothness(model: nn.Module) -> Tensor:
@@ -39,7 +39,7 @@ def smoothness(model: nn.Module) -> Tensor:
         9.0
     """
     terms: list[Tensor] = []
-    for block, basis, stack in trained_coefficients(model):
+    for block, basis, stack in weight_coefficients(model):
         if basis.size > 1:
             rows = _change_matrix(basis, abs(block.span[1] - block.span[0]))
             rows = rows.to(stack.device, real(stack.dtype)).to(stack.dtype)

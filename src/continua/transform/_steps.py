@@ -80,10 +80,10 @@ class Steps:
             assert stack is not None
             sampling = self._samplings[basis]
             if training and name in state:
-                self._put(name, self._copies(name, stack))
-            elif not self._same(name, stack):
+                self._put(name, self._copy_state(name, stack))
+            elif not self._is_placed(name, stack):
                 if sampling.rows is not None:
-                    rows = self._sampled(name, stack)
+                    rows = self._sample(name, stack)
                 else:
                     rows = stack if torch.is_grad_enabled() else stack.detach()
                 every = rows.unbind(0)
@@ -92,7 +92,7 @@ class Steps:
             count = tensor(block.field, name)
             self._put(name, [count.clone() for _ in self._twins])
 
-    def _same(self, name: str, stack: Tensor) -> bool:
+    def _is_placed(self, name: str, stack: Tensor) -> bool:
         """Whether the rows of a stack that the layers have are still its rows."""
         # With a graph, rows cannot be used any more once the stack was written to.
         graph = torch.is_grad_enabled() and not stack.is_inference()
@@ -106,7 +106,7 @@ class Steps:
             self._placed[name] = (stack, stack.detach(), facts)
         return False
 
-    def _sampled(self, name: str, stack: Tensor) -> Tensor:
+    def _sample(self, name: str, stack: Tensor) -> Tensor:
         """A tensor at the distinct depths of the steps, `[R, ...]`."""
         expansion = self._block.expansion
         basis = expansion.bases[name]
@@ -115,12 +115,12 @@ class Steps:
             rows = rows.to(stack.device, real(stack.dtype))
         return values_at({name: basis}, {name: stack}, {basis: rows}, expansion.constraints)[name]
 
-    def _copies(self, name: str, stack: Tensor) -> Sequence[Tensor]:
+    def _copy_state(self, name: str, stack: Tensor) -> Sequence[Tensor]:
         """State that the layers may write to."""
         self._placed.pop(name, None)
         with torch.no_grad():
             sampling = self._samplings[self._block.expansion.bases[name]]
-            values = self._sampled(name, stack).index_select(0, sampling.picks.to(stack.device))
+            values = self._sample(name, stack).index_select(0, sampling.picks.to(stack.device))
             self._before[name] = values.clone()
             return values.unbind(0)
 
