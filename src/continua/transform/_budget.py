@@ -79,9 +79,8 @@ def search_loss(compression: Compression[M], batches: Batches, within: Any, eval
     lowest = own - float(within) - 1e-9 * max(abs(own), 1.0)
     costs = cost_function(compression.model, batches, ["parameters"])
     cuts = list_cuts(compression, costs, solvers=False)
-    plans = sorted(
-        _combine(measure_errors(compression, batches, cuts)), key=lambda plan: plan.costs
-    )
+    plans = _combine(measure_errors(compression, batches, cuts))
+    plans = sorted(plans, key=lambda plan: plan.costs)
     best = copied(compression.model)
     low, high = 0, len(plans)  # where none is good enough, the model itself remains
     while low < high:

@@ -37,14 +37,10 @@ def sensitivity(model: nn.Module, batches: Batches, kind: Weight) -> Sensitivity
     convolutional map is given, for each of its input channels; other tensors count the same at
     every depth.
 
-    Args:
-        model: which is not changed.
-        batches: of inputs.
-        kind: which of the two.
+    The model is not changed.
     """
-    if kind == "activation":
-        return _activations(copied(model).eval(), batches)
-    return _fisher(copied(model).eval(), batches)
+    measure = _activations if kind == "activation" else _fisher
+    return measure(copied(model).eval(), batches)
 
 
 def _varying_bases(block: ODEBlock) -> dict[str, Basis]:
@@ -91,11 +87,10 @@ def _activations(model: nn.Module, batches: Batches) -> Sensitivity:
 
 
 def _mean_squares(model: nn.Module, block: ODEBlock, batches: Batches) -> dict[str, Tensor]:
-    cells, squares, found = _cell_count(block), dict[str, list[Tensor]](), dict[str, Tensor]()
-    modules = {
-        key: block.field.get_submodule(key.rpartition(".")[0]) for key in _varying_bases(block)
-    }
-    maps = {k: m for k, m in modules.items() if isinstance(m, LINEAR) and k.endswith("weight")}
+    cells, varying = _cell_count(block), _varying_bases(block)
+    parts = {key: block.field.get_submodule(key.rpartition(".")[0]) for key in varying}
+    maps = {k: m for k, m in parts.items() if isinstance(m, LINEAR) and k.endswith("weight")}
+    squares, found = dict[str, list[Tensor]](), dict[str, Tensor]()
 
     def note(key: str, module: nn.Module, args: tuple[Any, ...]) -> None:
         squares.setdefault(key, []).append(_mean_square(module, args[0]))
@@ -117,11 +112,10 @@ def _mean_squares(model: nn.Module, block: ODEBlock, batches: Batches) -> dict[s
 
 def _mean_square(module: nn.Module, x: Tensor) -> Tensor:
     """The mean square of each input channel, in a shape that is broadcast to the weight's."""
-    channel = -1 if isinstance(module, nn.Linear) else 1
+    channel = 1 if isinstance(module, CONVOLUTIONS) else -1
     squares = x.movedim(channel, 0).flatten(1).abs().square().mean(1)
-    if isinstance(module, nn.Linear):
+    if not isinstance(module, CONVOLUTIONS):
         return squares[None]
-    assert isinstance(module, CONVOLUTIONS)
     rows = squares.reshape(module.groups, -1)
     if module.groups > 1:
         rows = rows.repeat_interleave(module.out_channels // module.groups, 0)
