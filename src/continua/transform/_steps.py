@@ -69,25 +69,17 @@ class Steps:
 
     def refresh(self) -> None:
         """Give every layer its tensors."""
-        block = self._block
+        block, training = self._block, self._block.field.training
         for twin in self._twins:
             twin.fill()
         self._before = {}
-        training, state = block.field.training, block.expansion.state
-        for name, basis in block.expansion.bases.items():
-            registry, key = self._slots[name]
+        for name, (registry, key) in self._slots.items():
             stack = registry[key]
             assert stack is not None
-            sampling = self._samplings[basis]
-            if training and name in state:
+            if training and name in block.expansion.state:
                 self._put(name, self._copy_state(name, stack))
             elif not self._is_placed(name, stack):
-                if sampling.rows is not None:
-                    rows = self._sample(name, stack)
-                else:
-                    rows = stack if torch.is_grad_enabled() else stack.detach()
-                every = rows.unbind(0)
-                self._put(name, [every[i] for i in sampling.index])
+                self._put(name, self._values(name, stack))
         for name in block.expansion.carried if training else ():
             count = tensor(block.field, name)
             self._put(name, [count.clone() for _ in self._twins])
@@ -105,6 +97,16 @@ class Steps:
         if self._samplings[basis].rows is None and stack.device.type in KINDS:
             self._placed[name] = (stack, stack.detach(), facts)
         return False
+
+    def _values(self, name: str, stack: Tensor) -> Sequence[Tensor]:
+        """A tensor at each step; views of its coefficients where each step reads a single one."""
+        sampling = self._samplings[self._block.expansion.bases[name]]
+        if sampling.rows is None:
+            rows = stack if torch.is_grad_enabled() else stack.detach()
+        else:
+            rows = self._sample(name, stack)
+        every = rows.unbind(0)
+        return [every[i] for i in sampling.index]
 
     def _sample(self, name: str, stack: Tensor) -> Tensor:
         """A tensor at the distinct depths of the steps, `[R, ...]`."""
