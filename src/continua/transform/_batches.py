@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import RandomSampler
 
 from continua._errors import ArgumentError, ModuleError, ShapeError
+from continua.block import ODEBlock
+from continua.solve import Solution
 
 #: what a model raises when it is called with something that it does not take
 REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, AttributeError)
@@ -120,15 +122,30 @@ class _StopError(Exception):
     """Ends a forward early."""
 
 
-def inputs_of(model: nn.Module, module: nn.Module, batch: Any) -> tuple[tuple[Any, ...], Any]:
-    """What a part of a model is called with, positional and by name; the forward ends there."""
-    found: list[tuple[tuple[Any, ...], Any]] = []
+class Inputs(NamedTuple):
+    """What a block is called with: positional arguments, the state first, and those by name."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def solve(self, block: ODEBlock, **options: Any) -> Solution:
+        """The solution of a block; the options are those of its `solve`."""
+        return block.solve(*self.args, **self.kwargs | options)
+
+    def with_state(self, z: Tensor) -> Inputs:
+        """The same with another state."""
+        return Inputs((z, *self.args[1:]), self.kwargs)
+
+
+def inputs_of(model: nn.Module, block: ODEBlock, batch: Any) -> Inputs:
+    """What a model calls a block with; the forward of the model ends there."""
+    found: list[Inputs] = []
 
     def stop(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        found.append((args, kwargs))
+        found.append(Inputs(args, kwargs))
         raise _StopError
 
-    with module.register_forward_pre_hook(stop, with_kwargs=True), suppress(_StopError):
+    with block.register_forward_pre_hook(stop, with_kwargs=True), suppress(_StopError):
         call(model, batch)
     if not found:
         raise ModuleError("the forward of the model does not call one of its blocks")

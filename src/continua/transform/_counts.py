@@ -64,11 +64,7 @@ def counts(model: nn.Module, name: str, total: int) -> list[Count]:
 def beside(model: nn.Module, name: str, total: int, taken: Container[str]) -> list[str]:
     """What else has an entry for each layer of a list: other lists and tensors next to it.
 
-    Args:
-        model: the whole model.
-        name: of the list.
-        total: how long it is.
-        taken: the names of lists that become blocks themselves.
+    Lists that become blocks themselves are `taken`.
     """
     if isinstance(model.get_submodule(name), nn.Sequential):  # which calls its layers itself
         return []

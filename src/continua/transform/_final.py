@@ -16,7 +16,7 @@ from continua.block import ODEBlock
 from continua.field import tensor
 from continua.solve import Euler, Solution
 
-from ._batches import record_calls
+from ._batches import Inputs, record_calls
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 LINEAR = (nn.Linear, *CONVOLUTIONS)
@@ -50,8 +50,7 @@ class FinalMap:
     Args:
         block: the block, in evaluation mode.
         name: of the block, for messages.
-        args: what the block is called with.
-        kwargs: the same, by name.
+        inputs: what the block is called with.
         final: a pattern of the map's name; None takes the last one that is called.
 
     Attributes:
@@ -61,17 +60,10 @@ class FinalMap:
         norm: whether a layer norm stands behind it.
     """
 
-    def __init__(
-        self,
-        block: ODEBlock,
-        name: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        final: str | None = None,
-    ):
+    def __init__(self, block: ODEBlock, name: str, inputs: Inputs, final: str | None = None):
         self._block = block
         where = f"the field of block {name!r}" if name else "the field"
-        step = partial(block.solve, *args, solver=Euler(steps=1), **kwargs)
+        step = partial(inputs.solve, block, solver=Euler(steps=1))
         self._path, self._norm = self._find(where, step, final)
         self._map = block.field.get_submodule(self._path)
         self.weight = f"{self._path}.weight" if self._path else "weight"
@@ -168,11 +160,8 @@ class FinalMap:
         Behind the map may be a layer norm, whose output is to change by the gap. Its input v is
         then to become the nearest one that has this output: for :math:`y = (v - m)/\sigma` and the
         target :math:`Y`, the point :math:`m + \langle v - m, Y\rangle Y / \langle Y, Y\rangle`.
-        An error there counts :math:`1/\sigma` times at the output.
-
-        Args:
-            evaluation: the evaluation.
-            gaps: what the field lacks there, for one target or several.
+        An error there counts :math:`1/\sigma` times at the output. Each of several gaps gives
+        targets of its own.
         """
         x = self.features(evaluation.x)
         if evaluation.v is None:
@@ -226,12 +215,7 @@ class FinalMap:
             tensor(self._block.field, name).copy_(value)
 
     def change(self, rows: Sequence[int], change: Tensor) -> None:
-        """Add to the coefficients of the map, in place.
-
-        Args:
-            rows: to which.
-            change: fitted maps `[g, k * d, o]` for these.
-        """
+        """Add fitted maps `[g, k * d, o]` to k of the coefficients, in place."""
         weight = self._stack()
         at = torch.tensor(rows, device=weight.device)
         maps = change.reshape(len(change), len(rows), -1, change.shape[-1])  # [g, k, d, o]

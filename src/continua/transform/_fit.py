@@ -17,7 +17,7 @@ from continua.block import ODEBlock
 from continua.field import tensor
 from continua.solve import Dynamics, Euler, Evaluate, Stage
 
-from ._batches import Batches, call, held_back, inputs_of, record_calls
+from ._batches import Batches, Inputs, call, held_back, inputs_of, record_calls
 from ._blocks import blocks, layer_count, step_ends
 from ._final import Evaluation, FinalMap
 from ._groups import Grouping
@@ -76,15 +76,13 @@ class _BlockFit:
     ):
         self.teacher, self.small, self.batches = teacher, small, batches
         self.block, self.other = blocks(small)[name], blocks(teacher)[name]
-        args, kwargs = inputs_of(small, self.block, next(iter(batches)))
-        state = args[0] if args else None
+        inputs = inputs_of(small, self.block, next(iter(batches)))
+        state = inputs.args[0] if inputs.args else None
         if not isinstance(state, Tensor) or state.is_complex():
             raise ModuleError(
                 f"block {name!r} has a state that is no real tensor: it cannot be fitted"
             )
-        self.make_map = functools.partial(
-            FinalMap, name=name, args=args, kwargs=kwargs, final=final
-        )
+        self.make_map = functools.partial(FinalMap, name=name, inputs=inputs, final=final)
         self.map = self.make_map(self.block)
         self._split()
         start, end = self.other.span
@@ -158,11 +156,11 @@ class _BlockFit:
         first, last = part.steps[0][0], part.steps[-1][0]
         depths, targets = (d[first + 1 : last + 2] for d in (self.depths, self.targets))
         for i, batch in enumerate(self.batches):
-            args, kwargs = inputs_of(self.small, self.block, batch)
+            inputs = inputs_of(self.small, self.block, batch)
             with self.map.evaluations() as evaluations:
-                here = _states(self.block, depths, args, kwargs)
-            args, kwargs = inputs_of(self.teacher, self.other, batch)
-            gaps = _states(self.other, targets, args, kwargs) - here
+                here = _states(self.block, depths, inputs)
+            inputs = inputs_of(self.teacher, self.other, batch)
+            gaps = _states(self.other, targets, inputs) - here
             for n, weights in part.steps:  # [k, S]
                 gap = gaps[n - first]
                 for rows in self.map.slices(gap):
@@ -201,7 +199,7 @@ class _Part(NamedTuple):
     steps: list[tuple[int, Tensor]]
 
 
-def _states(block: ODEBlock, depths: list[float], args: Any, kwargs: Any) -> Any:
+def _states(block: ODEBlock, depths: list[float], inputs: Inputs) -> Any:
     """The states at some depths, by no more steps than these need."""
     start, end = block.span
     solver = block.solver
@@ -210,14 +208,13 @@ def _states(block: ODEBlock, depths: list[float], args: Any, kwargs: Any) -> Any
         count = math.ceil((depths[-1] - start) / width - 1e-6)
         end, solver = start + count * width, solver.with_steps(count)
         depths = [min(depth, end) for depth in depths]
-    return block.solve(*args, save_at=depths, span=(start, end), solver=solver, **kwargs).z
+    return inputs.solve(block, save_at=depths, span=(start, end), solver=solver).z
 
 
 def _connected(reads: Tensor) -> list[list[int]]:
     """Functions that are linked by steps which read several of them; those never read are left out.
 
-    Args:
-        reads: whether a step reads a function, `[N, K]`.
+    Whether a step reads a function is given in `reads`, `[N, K]`.
     """
     found: list[set[int]] = []
     for row in reads:

@@ -14,7 +14,7 @@ from continua.block import ODEBlock
 from continua.field import copied
 from continua.solve import Euler
 
-from ._batches import Batches, call, held_back, inputs_of, relative_error, replace_forward
+from ._batches import Batches, Inputs, call, held_back, inputs_of, relative_error, replace_forward
 from ._blocks import layer_count
 from ._final import Evaluation, FinalMap
 from ._recalibrate import norms_training
@@ -89,9 +89,9 @@ class Grouping:
         """The costs of the groups of the layers a to b - 1, for b up to `last`."""
         equations: dict[int, Ridge] = {}
         for i, batch in enumerate(self._batches):
-            states, args, kwargs = self._states(batch, a, last)
+            states, inputs = self._states(batch, a, last)
             for kept in range(a, last):
-                out, evaluation = self._step(kept, states[0], args, kwargs)
+                out, evaluation = self._step(kept, inputs.with_state(states[0]))
                 for rows in self._map.slices(out):
                     gaps = (z[rows] - out[rows] for z in states[kept + 1 - a :])
                     x, *targets = self._map.pairs(evaluation.rows(rows), *gaps)
@@ -113,34 +113,35 @@ class Grouping:
         for i, batch in enumerate(self._batches):
             if not held_back(i):
                 continue
-            states, args, kwargs = self._states(batch, a, a)
+            states, inputs = self._states(batch, a, a)
             target = call(self._teacher, batch)
             for group, change in changes.items():
                 if group.end == a + 1:
                     continue
                 self._map.change([group.kept], change)
-                z, _ = self._step(group.kept, states[0], args, kwargs)
+                z, _ = self._step(group.kept, inputs.with_state(states[0]))
                 self._map.set(before)
                 if left := self._count - group.end:
                     span = (float(group.end), float(self._count))
-                    euler = Euler(steps=left)
-                    z = self._block.solve(z, *args[1:], span=span, solver=euler, **kwargs).final
+                    rest = inputs.with_state(z).solve(
+                        self._block, span=span, solver=Euler(steps=left)
+                    )
+                    z = rest.final
                 with replace_forward(self._block, lambda *_, z=z, **__: z):
                     costs[group] += float(relative_error(call(self._teacher, batch), target))
         return costs
 
-    def _states(self, batch: Any, a: int, last: int) -> tuple[Tensor, Any, Any]:
+    def _states(self, batch: Any, a: int, last: int) -> tuple[Tensor, Inputs]:
         """The states Z from Z_a to Z_last, and what the block is called with."""
         depths = [float(s) for s in range(a, last + 1)]
-        args, kwargs = inputs_of(self._teacher, self._block, batch)
+        inputs = inputs_of(self._teacher, self._block, batch)
         if last == 0:
-            return args[0][None], args, kwargs
+            return inputs.args[0][None], inputs
         span, euler = (0.0, depths[-1]), Euler(steps=last)
-        z = self._block.solve(*args, save_at=depths, span=span, solver=euler, **kwargs).z
-        return z, args, kwargs
+        return inputs.solve(self._block, save_at=depths, span=span, solver=euler).z, inputs
 
-    def _step(self, layer: int, z: Tensor, args: Any, kwargs: Any) -> tuple[Tensor, Evaluation]:
+    def _step(self, layer: int, inputs: Inputs) -> tuple[Tensor, Evaluation]:
         """The state behind one layer, its norms reading the batch, and the evaluation of it."""
         with self._map.evaluations() as found:
-            change = self._trial.slope(float(layer), z, *args[1:], **kwargs)
-        return z + change, found[0]
+            change = self._trial.slope(float(layer), *inputs.args, **inputs.kwargs)
+        return inputs.args[0] + change, found[0]

@@ -7,7 +7,6 @@ import functools
 import itertools
 import logging
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from ._batches import (
 from ._blocks import blocks, step_ends
 from ._recalibrate import Correction, reestimate
 from ._stack import as_blocks
+from ._warn import warn_swapped
 
 M = TypeVar("M", bound=nn.Module)
 #: the output of a model and the states of its blocks
@@ -123,13 +123,7 @@ def heal(
     Batches(guide, [first])
     made.eval()
     held = _Loss(made, guide, trajectory, first)
-    ours, theirs = (sum(p.numel() for p in model.parameters()) for model in (small, teacher))
-    if ours > theirs:
-        warnings.warn(
-            f"the model to heal has {ours:,} parameters and its teacher {theirs:,}; the smaller "
-            "model comes first: heal(small, teacher, batches)",
-            stacklevel=2,
-        )
+    warn_swapped(small, teacher)
     if not (trained := [p for p in made.parameters() if p.requires_grad]):
         raise ArgumentError("every parameter of the model to heal is frozen: nothing to train")
     best = _Best(made, guide, held, read)
@@ -219,10 +213,10 @@ class _Loss:
         if block.span == other.span:
             return depths
         with as_blocks(self._small, self._teacher):
-            args, kwargs = inputs_of(self._small, block, batch)
-            given, named = inputs_of(self._teacher, other, batch)
-        ours = block.solve(*args, save_at=depths, **kwargs).z
-        theirs = other.solve(*given, save_at=every, **named).z
+            inputs = inputs_of(self._small, block, batch)
+            given = inputs_of(self._teacher, other, batch)
+        ours = inputs.solve(block, save_at=depths).z
+        theirs = given.solve(other, save_at=every).z
         errors = [[float(relative_error(a, b)) for b in theirs] for a in ours]
         return [every[j] for j in _match_in_order(errors)]
 

@@ -131,11 +131,7 @@ class Correction:
 
     @torch.no_grad()
     def __call__(self, small: nn.Module) -> None:
-        """Correct the statistics of a smaller model, in place.
-
-        Args:
-            small: made from the larger one; its statistics were read from the same inputs.
-        """
+        """Correct the statistics of a smaller model, which were read from the same inputs."""
         if self.read is self._model:
             return
         old, new = (_statistics_for(small, model) for model in (self._model, self.read))

@@ -97,12 +97,12 @@ def _mean_squares(model: nn.Module, block: ODEBlock, batches: Batches) -> dict[s
 
     for batch in batches:
         with as_blocks(model):
-            args, kwargs = inputs_of(model, block, batch)
+            inputs = inputs_of(model, block, batch)
         squares.clear()
         with ExitStack() as hooks:
             for key, module in maps.items():
                 hooks.enter_context(module.register_forward_pre_hook(partial(note, key)))
-            block.solve(*args, solver=Euler(steps=cells), **kwargs)
+            inputs.solve(block, solver=Euler(steps=cells))
         for key, each in squares.items():  # perhaps several calls per evaluation
             stack = torch.stack(each)
             mean = stack.reshape(cells, -1, *stack.shape[1:]).mean(1)

@@ -79,9 +79,7 @@ def own_size(model: nn.Module) -> int | None:
 def check_nested(models: Sequence[nn.Module], sizes: Sequence[Choice]) -> None:
     """Refuse sizes of which the first is not the model, or one is not contained in the one before.
 
-    Args:
-        models: the model, and what `compress` made of it for each size.
-        sizes: as the user wrote them.
+    The models are the model itself, and what `compress` made of it for each size.
     """
     own, *others = [list(blocks(model).values()) for model in models]
     for block, other in zip(own, others[0], strict=True):

@@ -1,4 +1,4 @@
-"""What a smaller model is warned about."""
+"""Warnings about smaller models."""
 
 from __future__ import annotations
 
@@ -73,6 +73,17 @@ def warn_negative(name: str, block: ODEBlock) -> None:
                 stacklevel=3,
             )
             return
+
+
+def warn_swapped(small: nn.Module, teacher: nn.Module) -> None:
+    """Warn of a model to heal that has more parameters than its teacher."""
+    ours, theirs = (sum(p.numel() for p in model.parameters()) for model in (small, teacher))
+    if ours > theirs:
+        warnings.warn(
+            f"the model to heal has {ours:,} parameters and its teacher {theirs:,}; the smaller "
+            "model comes first: heal(small, teacher, batches)",
+            stacklevel=3,
+        )
 
 
 @torch.no_grad()
