@@ -1,4 +1,4 @@
-"""Batches of inputs without labels, checked before the work."""
+"""Batches of inputs without labels, and calls of a model with one of them."""
 
 from __future__ import annotations
 
