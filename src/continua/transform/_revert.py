@@ -74,22 +74,19 @@ def plain_layers(model: M) -> tuple[M, list[str]]:
             if alone
             else f"{type(model).__name__} has no layers that continua.convert(model) has converted"
         )
-    memo: dict[Any, Any] = {}
-    plain = {}
-    for one in found:
-        empty = nn.Sequential() if isinstance(one, nn.Sequential) else nn.ModuleList()
-        memo[id(one)] = plain[id(one)] = empty
+    # The memo of the copy holds plain lists in the place of those with blocks.
+    memo: dict[Any, Any] = {
+        id(one): nn.Sequential() if isinstance(one, nn.Sequential) else nn.ModuleList()
+        for one in found.values()
+    }
+    plain = [memo[id(one)] for one in found.values()]
     made = copy.deepcopy(model, memo)
-    for one in found:
-        empty = plain[id(one)]
-        own = {
-            name: value for name, value in vars(one).items() if name not in ("_modules", "whole")
-        }
+    for one, empty in zip(found.values(), plain, strict=True):
+        own = {k: value for k, value in vars(one).items() if k not in ("_modules", "whole")}
         vars(empty).update(copy.deepcopy(own, memo))
         one.plain(memo, empty)
     set_recipe(made, None)
-    names = [name for name, part in made.named_modules() if any(part is e for e in plain.values())]
-    return made, names
+    return made, list(found)
 
 
 def _check_config(model: nn.Module, names: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,8 +12,10 @@ from torch import nn
 
 from continua._errors import ModuleError
 
-from ._layers import Group, Index, LayerBlock, Layout
-from ._runs import LayerRun, indices
+from ._counts import beside, counts
+from ._layers import Group, LayerBlock
+from ._layout import Index, Layout, indices
+from ._runs import LayerRun
 from ._stacking import is_cache, with_hidden
 
 
@@ -117,9 +119,9 @@ class _Whole:
         )
 
 
-def lists(model: nn.Module) -> list[Layers]:
-    """The lists of a model of which runs are blocks."""
-    return [module for module in model.modules() if isinstance(module, Layers)]
+def lists(model: nn.Module) -> dict[str, Layers]:
+    """The lists of a model of which runs are blocks, by name."""
+    return {name: part for name, part in model.named_modules() if isinstance(part, Layers)}
 
 
 def converted(model: nn.Module) -> bool:
@@ -130,7 +132,7 @@ def converted(model: nn.Module) -> bool:
 @contextmanager
 def as_blocks(*models: nn.Module) -> Iterator[None]:
     """Let models call their blocks as a whole."""
-    found = [one for model in models for one in lists(model)]
+    found = [one for model in models for one in lists(model).values()]
     fast = torch.backends.mha.get_fastpath_enabled()
     for one in found:
         one.whole = True
@@ -144,38 +146,55 @@ def as_blocks(*models: nn.Module) -> Iterator[None]:
             one.whole = False
 
 
-def with_blocks(container: nn.Module, runs: Sequence[LayerRun], *, move: bool) -> Layers:
-    """A list of layers with blocks in the place of runs."""
-    kind = LayerSequence if isinstance(container, nn.Sequential) else LayerList
-    made = kind()
+def with_blocks(
+    model: nn.Module, name: str, runs: Sequence[LayerRun], taken: Container[str]
+) -> Layers:
+    """A list of a model's layers with blocks in the place of runs.
+
+    Args:
+        model: any module.
+        name: of the list.
+        runs: in the list, in order. Their layers give up their memory.
+        taken: the names of all lists in which layers become blocks.
+    """
+    container = model.get_submodule(name)
+    made = LayerSequence() if isinstance(container, nn.Sequential) else LayerList()
     vars(made).update({k: v for k, v in vars(container).items() if k != "_modules"})
-    children = list(container._modules.items())
-    at = 0
-    for run in runs:
-        assert run.layout is not None
-        for name, child in children[at : run.start]:
-            made.add_module(name, child)
-        layers: list[Any] = [child for _, child in children[run.start : run.stop]]
-        p = run.period
-        units = layers if p == 1 else [Group(layers[i : i + p]) for i in range(0, len(layers), p)]
-        for unit in units:
-            unit.training = layers[0].training
-        run.layout.names = [name for name, _ in children[run.start : run.stop]]
-        run.layout.behind = _behind(run, runs, children)
-        made.add_module(f"block{run.start}", LayerBlock(units, run.layout, move=move))
-        at = run.stop
-    for name, child in children[at:]:
-        made.add_module(name, child)
+    names, layers = list(container._modules), list[Any](container._modules.values())
+    ends = {run.stop: run for run in runs}
+    parts: list[tuple[str, Any]] = []  # from the last to the first
+    behind: list[Layout | Index] = []
+    at = len(layers)
+    while at > 0:
+        if run := ends.get(at):
+            at = run.start
+            layout = Layout(
+                at,
+                (run.stop - at) // run.period,
+                run.period,
+                run.ignore,
+                names[at : run.stop],
+                counts(model, name, len(layers)),
+                beside(model, name, len(layers), taken),
+                tuple(behind),
+            )
+            parts.append((f"block{at}", _block(layers[at : run.stop], layout)))
+            behind.append(layout)
+        else:
+            at -= 1
+            parts.append((names[at], layers[at]))
+            behind += [] if layers[at] is None else indices(layers[at], at)
+    for part, module in reversed(parts):
+        made.add_module(part, module)
     return made
 
 
-def _behind(
-    run: LayerRun, runs: Sequence[LayerRun], children: Sequence[tuple[str, nn.Module | None]]
-) -> list[Layout | Index]:
-    """The runs and the indices in layers behind a run, which follow its number of layers."""
-    inside = {i for other in runs for i in range(other.start, other.stop)}
-    found: list[Layout | Index] = [o.layout for o in runs if o.start > run.start and o.layout]
-    for i, (_, child) in enumerate(children):
-        if i >= run.stop and i not in inside and child is not None:
-            found += indices(child, i)
-    return found
+def _block(layers: list[nn.Module], layout: Layout) -> LayerBlock:
+    """The layers of a run as a block."""
+    layout.read_settings(layers)
+    if (period := layout.period) == 1:
+        return LayerBlock(layers, layout)
+    groups = [Group(layers[i : i + period]) for i in range(0, len(layers), period)]
+    for group in groups:
+        group.training = layers[0].training
+    return LayerBlock(groups, layout)
