@@ -130,7 +130,8 @@ class LayerBlock(ODEBlock):
                 f"plain layer is; compress to at most {self.layout.units} steps first"
             )
         stacks = {name: tensor(self.field, name) for name in self.expansion.bases}
-        values = read(self)
+        with torch.no_grad():
+            values = read(self)
         tied = {
             id(stacks[name]): copied_as(stacks[name], values[name][0])
             for name, basis in self.expansion.bases.items()

@@ -15,13 +15,13 @@ from torch.fx.proxy import GraphAppendingTracer
 
 from continua._errors import ArgumentError, ModuleError
 from continua.block import ODEBlock, Plan
-from continua.field import Field, gathered, put, tensor, values_at
+from continua.field import Field, gathered, tensor
 from continua.solve import Dynamics, Evaluate, RungeKutta, Stage
 
 from ._blocks import blocks, blocks_if_any, refuse_elastic, set_recipe
 from ._revert import plain_layers
 from ._stack import converted
-from ._stacking import Increment
+from ._stacking import Increment, copied_as, read
 
 #: arguments whose number a tracer does not know
 UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -79,21 +79,24 @@ def _plain(block: ODEBlock) -> nn.Module:
         )
     plan = block.plan
     assert plan is not None
-    modules, names = _stages(block, plan)
-    attributes: dict[str, nn.Module | Tensor] = dict(modules)
-    graph = fx.Graph()
+    graph, stages = fx.Graph(), _stages(block, plan)
     state, further = _inputs(graph, block.field)
-    evaluations = []
-    for i, name in enumerate(names):
-        around: tuple[fx.Node, ...] = ()
+    attributes: dict[str, nn.Module | Tensor] = dict(stages)
+    like = next(block.parameters(), torch.empty(0))
+
+    def evaluate(i: int, z: Any) -> Any:
+        """The field at stage i as a node of the graph."""
+        args = [z[0].node]
         if isinstance(block.field, Field):
-            depth = plan.depths[i].to(next(block.parameters(), torch.empty(0)).dtype)
-            attributes[f"depth{i}"] = depth.clone()
-            around = (graph.get_attr(f"depth{i}"), state)
-        evaluations.append(partial(_evaluate, graph, name, around, further))
-    start = fx.Proxy(state, GraphAppendingTracer(graph))
-    (end,) = solver.integrate(_Recorded(evaluations), (start,), block.span).final  # type: ignore[arg-type]
-    graph.output(end.node)  # type: ignore[attr-defined]
+            attributes[f"depth{i}"] = plan.depths[i].to(like.dtype).clone()
+            args = [graph.get_attr(f"depth{i}"), *args, state]
+        node = graph.call_module(stages[i][0], tuple(args), further)
+        return (fx.Proxy(node, z[0].tracer),)
+
+    recorded: Any = _Recorded([partial(evaluate, i) for i in range(len(stages))])
+    start: Any = fx.Proxy(state, GraphAppendingTracer(graph))
+    final: Any = solver.integrate(recorded, (start,), block.span).final
+    graph.output(final[0].node)
     return _graph_module(attributes, graph, "Unrolled", block.training)
 
 
@@ -110,13 +113,6 @@ class _Recorded(Dynamics):
         return self._evaluations
 
 
-def _evaluate(graph: fx.Graph, name: str, around: Any, further: Any, z: Any) -> Any:
-    """One evaluation of the field as a node of a graph, between depth and input if it is given."""
-    (state,) = z
-    node = graph.call_module(name, (*around[:1], state.node, *around[1:]), further)
-    return (fx.Proxy(node, state.tracer),)
-
-
 def _inputs(graph: fx.Graph, field: nn.Module) -> tuple[fx.Node, dict[str, Any]]:
     """The state as the first input, and whatever else the field's forward takes, by name."""
     called = field.layer if isinstance(field, Increment) else field
@@ -131,39 +127,33 @@ def _inputs(graph: fx.Graph, field: nn.Module) -> tuple[fx.Node, dict[str, Any]]
     return state, further
 
 
-def _stages(block: ODEBlock, plan: Plan) -> tuple[dict[str, nn.Module], list[str]]:
-    """The field at each distinct depth, by name, and the name for each evaluation.
+def _stages(block: ODEBlock, plan: Plan) -> list[tuple[str, nn.Module]]:
+    """The field at each evaluation, with a name. Where the weights are the same, so is the module.
 
     Weights that several depths read in common stay one tensor.
     """
-    field, expansion, samplings = block.field, block.expansion, plan.samplings
-    old = {name: tensor(field, name) for name in expansion.bases}
-    detached = {name: t.detach() for name, t in old.items()}
-    device = next(iter(old.values()), torch.empty(0)).device
-    rows = {b: None if s.rows is None else s.rows.to(device) for b, s in samplings.items()}
-    read: dict[str, list[Tensor]] = {}
-    for name, values in values_at(expansion.bases, detached, rows, expansion.constraints).items():
-        fresh = [value.clone() for value in values.unbind(0)]
-        if isinstance(old[name], nn.Parameter):
-            fresh = [nn.Parameter(value, old[name].requires_grad) for value in fresh]
-        read[name] = fresh
-    # What a copy of the field does not copy: no stack is copied only to be replaced.
-    counters = {id(tensor(field, name)) for name in expansion.carried}
-    memo = {id(t): t for t in (*field.parameters(), *field.buffers()) if id(t) not in counters}
-    memo |= {id(t): read[name][0] for name, t in old.items()}
-    modules: dict[str, nn.Module] = {}
-    known: dict[tuple[int, ...], str] = {}
-    names = []
+    field = block.field
+    stacks = {name: tensor(field, name) for name in block.expansion.bases}
+    counters = {tensor(field, name) for name in block.expansion.carried}
+    # The memo of a copy holds what is not copied.
+    shared = {id(t): t for t in (*field.parameters(), *field.buffers()) if t not in counters}
+    with torch.no_grad():
+        values = read(block)
+    copies: dict[Tensor, Tensor] = {}
+    found: dict[tuple[int, ...], tuple[str, nn.Module]] = {}
+    stages = []
     for at in range(len(plan.points)):
-        key = tuple(sampling.index[at] for sampling in samplings.values())
-        if key not in known:
-            known[key] = f"stage{len(known)}"
-            module = copy.deepcopy(field, dict(memo))
-            for name, basis in expansion.bases.items():
-                put(module, expansion.names(name), read[name][samplings[basis].index[at]])
-            modules[known[key]] = _traced(module) if _is_ours(module) else module
-        names.append(known[key])
-    return modules, names
+        own = {name: rows[at] for name, rows in values.items()}
+        key = tuple(id(value) for value in own.values())
+        if key not in found:
+            for name, value in own.items():
+                if value not in copies:
+                    copies[value] = copied_as(stacks[name], value)
+            memo = shared | {id(stacks[name]): copies[value] for name, value in own.items()}
+            module = copy.deepcopy(field, memo)
+            found[key] = f"stage{len(found)}", _traced(module) if _is_ours(module) else module
+        stages.append(found[key])
+    return stages
 
 
 def _is_ours(module: nn.Module) -> bool:
