@@ -49,7 +49,7 @@ def revert(model: M) -> M:
 
 
 def _warn_copies(name: str, block: LayerBlock) -> None:
-    """Warn of buckets that several layers share, and that plain layers cannot."""
+    """Warn of weights that steps share and plain layers have several times."""
     bases = block.expansion.weights.values()
     sets = max((basis.size for basis in bases if isinstance(basis, PiecewiseConstant)), default=0)
     if 0 < sets < min(block.steps, block.layout.units):
@@ -61,7 +61,7 @@ def _warn_copies(name: str, block: LayerBlock) -> None:
 
 
 def plain_layers(model: M) -> tuple[M, list[str]]:
-    """The same without a look at the config, and the names of the lists of layers."""
+    """The model with plain layers, and the names of the lists that hold them."""
     refuse_elastic(model)
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
@@ -84,7 +84,8 @@ def plain_layers(model: M) -> tuple[M, list[str]]:
     for one, empty in zip(found.values(), plain, strict=True):
         own = {k: value for k, value in vars(one).items() if k not in ("_modules", "whole")}
         vars(empty).update(copy.deepcopy(own, memo))
-        one.plain(memo, empty)
+        for name, layer in one.plain_layers(memo).items():
+            empty.add_module(name, layer)
     set_recipe(made, None)
     return made, list(found)
 

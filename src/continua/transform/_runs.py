@@ -90,16 +90,31 @@ def runs_at(
         places: by the names of lists, the start, the stop and the period of each run.
         ignore: patterns of attributes in which layers may differ.
     """
-    finder, found = _Finder(model, ignore), []
+    found = []
     for name, own in places.items():
-        container, last = model.get_submodule(name), 0
+        container, stop = model.get_submodule(name), 0
+        layers = list(container._modules.values())
         for place in own:
-            layers = list(container._modules.values())
-            if type(container) not in LISTS or not _is_run(layers, last, place):
+            if type(container) not in LISTS or not _is_run(layers, stop, place):
                 raise ArgumentError(f"{place!r:.60} is no run of like layers in {name!r:.60}")
-            start, last, period = place
-            found.append(finder.run(name, start, last, period))
+            start, stop, period = place
+            found.append(_run(name, layers, start, stop, period, ignore=ignore))
     return found
+
+
+def _run(
+    name: str,
+    layers: Sequence[nn.Module | None],
+    start: int,
+    stop: int,
+    period: int = 1,
+    reason: str = "",
+    ignore: Sequence[str] = (),
+) -> LayerRun:
+    own = [layer for layer in layers[start:stop] if layer is not None]
+    parameters = {p for layer in own for p in layer.parameters()}
+    size = sum(p.numel() for p in parameters if not is_lazy(p))
+    return LayerRun(name, start, stop, type(own[0]).__name__, size, period, reason, ignore)
 
 
 def _is_run(layers: Sequence[nn.Module | None], after: int, place: Sequence[int]) -> bool:
@@ -124,30 +139,24 @@ class _Finder:
         """What the lists of the model hold, taken or left out."""
         inside = set[nn.Module]()
         for name, module in self._model.named_modules():
+            layers: list[Any] = list(module._modules.values())
             if module in inside:
                 continue
             if isinstance(module, ODEBlock):
                 inside.update(module.modules())
             elif type(module) in LISTS:
-                layers = list(module._modules.values())
                 for run in self._runs(name, layers):
                     if not run.reason:
                         inside.update(*(layer.modules() for layer in layers[run.start : run.stop]))
                     yield run
             elif isinstance(module, HOLDERS):
-                yield from self._unread(name, module)
-
-    def _unread(self, name: str, module: nn.Module) -> Iterator[LayerRun]:
-        """A list of a class of its own with two like layers in a row."""
-        layers = list(module._modules.values())
-        for i, layer in enumerate(layers[:-1]):
-            if type(layer) is type(layers[i + 1]) and _has_like_neighbour(layers, i):
                 reason = (
                     f"{type(module).__name__} is no plain nn.ModuleList or nn.Sequential, and may "
                     "do more than hold its layers"
                 )
-                yield self.run(name, i, len(layers), reason=reason)
-                return
+                like = [i for i in range(len(layers)) if _has_like_neighbour(layers, i)]
+                if like:
+                    yield _run(name, layers, like[0], len(layers), reason=reason)
 
     def _runs(self, name: str, layers: Sequence[Any]) -> Iterator[LayerRun]:
         """What a list of layers holds, in order."""
@@ -161,20 +170,13 @@ class _Finder:
                 if stop == len(layers):
                     break
             if stop > start + 1:
-                yield self.run(name, start, stop, period, self._refusal(layers[start:stop]))
+                reason = self._refusal(layers[start:stop])
+                yield _run(name, layers, start, stop, period, reason, self._ignore)
             elif _has_like_neighbour(layers, start):
                 other = start if stop < len(layers) else start - 1  # the last has no next
                 if reason := self._unlike(layers, other, 1):
-                    yield self.run(name, start, stop, reason=reason)
+                    yield _run(name, layers, start, stop, reason=reason)
             start = stop
-
-    def run(self, name: str, start: int, stop: int, period: int = 1, reason: str = "") -> LayerRun:
-        """What is known of some layers of a list."""
-        layers: list[Any] = list(self._model.get_submodule(name)._modules.values())[start:stop]
-        parameters = {p for layer in layers if layer is not None for p in layer.parameters()}
-        size = sum(p.numel() for p in parameters if not is_lazy(p))
-        kind = type(layers[0]).__name__
-        return LayerRun(name, start, stop, kind, size, period, reason, self._ignore)
 
     def _end(self, layers: Sequence[Any], start: int, period: int) -> int:
         """Where a run of at least two units that begins here ends."""

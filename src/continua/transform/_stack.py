@@ -1,8 +1,9 @@
-"""The list of layers of a model, of which runs are blocks."""
+"""Lists of layers in which blocks stand in the place of layers."""
 
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,14 +21,13 @@ from ._stacking import is_cache, with_hidden
 
 
 class Layers(nn.Module):
-    """A list of layers of which runs are blocks.
+    """A list of layers, some of which are steps of blocks.
 
-    The forward of a model iterates over it as over the list that it was: it gives the layers one
-    by one, those of a block with the weights at its steps.
+    The model iterates over it as over the list that it was: a block gives one layer for each of
+    its steps.
 
     Attributes:
-        whole: whether a block is given as one layer that takes all its steps, as those need it
-            that follow the states of blocks.
+        whole: True gives each block as one layer that takes all its steps.
     """
 
     whole = False
@@ -38,7 +38,7 @@ class Layers(nn.Module):
             if not isinstance(module, LayerBlock):
                 yield module
             elif self.whole:
-                yield _Whole(module)
+                yield BlockAsLayer(module)
             else:
                 if module.layout.total != total:
                     module.layout.total = total
@@ -63,8 +63,12 @@ class Layers(nn.Module):
 
     __repr__ = nn.Module.__repr__
 
-    def plain(self, memo: dict[Any, Any], into: nn.Module) -> None:
-        """Put plain layers into a list that is empty."""
+    def plain_layers(self, memo: dict[Any, Any]) -> dict[str, nn.Module | None]:
+        """Copies of the layers by name, without blocks.
+
+        Args:
+            memo: of a deep copy of the model, whose objects they share.
+        """
         made: list[tuple[str, nn.Module | None]] = []
         for name, module in self._modules.items():
             if isinstance(module, LayerBlock):
@@ -72,41 +76,36 @@ class Layers(nn.Module):
             else:
                 made.append((name, copy.deepcopy(module, memo)))
         numbered = all(name.isdigit() for name, _ in made)
-        for i, (name, layer) in enumerate(made):
-            into.add_module(str(i) if numbered else name, layer)
+        return {str(i) if numbered else name: layer for i, (name, layer) in enumerate(made)}
 
 
 class LayerList(Layers, nn.ModuleList):
-    """An `nn.ModuleList` of which runs are blocks."""
+    """An `nn.ModuleList` with blocks."""
 
 
 class LayerSequence(Layers, nn.Sequential):
-    """An `nn.Sequential` of which runs are blocks."""
+    """An `nn.Sequential` with blocks."""
 
 
-class _Whole:
-    """A block in the place of its layers: it takes what a layer takes, and returns as much."""
+class BlockAsLayer:
+    """A block that takes what a layer takes and returns what its last layer returns."""
 
     def __init__(self, block: LayerBlock):
         self._block = block
 
     def __call__(self, z: Any, *args: Any, **kwargs: Any) -> Any:
-        outs: list[Any] = [None]
+        outs = deque[Any](maxlen=1)
         layer: Any = self._block.field.layer
-
-        def note(_m: nn.Module, _a: Any, out: Any) -> None:
-            outs[0] = out
-
-        handle = layer.register_forward_hook(note)
+        handle = layer.register_forward_hook(lambda _module, _args, out: outs.append(out))
         try:
             args = tuple(None if is_cache(a) else a for a in args)
             kwargs = {name: None if is_cache(a) else a for name, a in kwargs.items()}
             end = self._block(z, *args, **kwargs)
-            if outs[0] is None:  # the fit of layers puts something else in the block's place
+            if not outs:  # the fit of layers puts something else in the block's place
                 self._block.slope(self._block.span[0], z, *args, **kwargs)
         finally:
             handle.remove()
-        return with_hidden(outs[0], end)
+        return with_hidden(outs[-1], end)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._block.layers()[0], name)
@@ -120,7 +119,7 @@ class _Whole:
 
 
 def lists(model: nn.Module) -> dict[str, Layers]:
-    """The lists of a model of which runs are blocks, by name."""
+    """The lists of a model's layers that have blocks, by name."""
     return {name: part for name, part in model.named_modules() if isinstance(part, Layers)}
 
 
@@ -131,7 +130,7 @@ def converted(model: nn.Module) -> bool:
 
 @contextmanager
 def as_blocks(*models: nn.Module) -> Iterator[None]:
-    """Let models call their blocks as a whole."""
+    """Let models call each of their blocks as one layer."""
     found = [one for model in models for one in lists(model).values()]
     fast = torch.backends.mha.get_fastpath_enabled()
     for one in found:
