@@ -95,11 +95,19 @@ def runs_at(
         container, stop = model.get_submodule(name), 0
         layers = list(container._modules.values())
         for place in own:
-            if type(container) not in LISTS or not _is_run(layers, stop, place):
+            if type(container) not in LISTS or not _is_run(place, stop, len(layers)):
                 raise ArgumentError(f"{place!r:.60} is no run of like layers in {name!r:.60}")
             start, stop, period = place
             found.append(_run(name, layers, start, stop, period, ignore=ignore))
     return found
+
+
+def _is_run(place: Sequence[int], after: int, count: int) -> bool:
+    """Whether start, stop and period are in a list of so many layers, behind the last run."""
+    if len(place) != 3 or any(type(number) is not int for number in place):
+        return False
+    start, stop, period = place
+    return after <= start < stop <= count and period > 0 and (stop - start) % period == 0
 
 
 def _run(
@@ -115,17 +123,6 @@ def _run(
     parameters = {p for layer in own for p in layer.parameters()}
     size = sum(p.numel() for p in parameters if not is_lazy(p))
     return LayerRun(name, start, stop, type(own[0]).__name__, size, period, reason, ignore)
-
-
-def _is_run(layers: Sequence[nn.Module | None], after: int, place: Sequence[int]) -> bool:
-    """Whether start, stop and period are those of layers of one class each."""
-    if len(place) != 3 or any(type(number) is not int for number in place):
-        return False
-    start, stop, period = place
-    if not (after <= start < stop <= len(layers) and period > 0 and (stop - start) % period == 0):
-        return False
-    pairs = zip(layers[start:stop], layers[start + period : stop], strict=False)
-    return all(type(one) is type(other) for one, other in pairs)
 
 
 class _Finder:

@@ -168,14 +168,14 @@ def with_blocks(
         if run := ends.get(at):
             at = run.start
             layout = Layout(
-                at,
-                (run.stop - at) // run.period,
-                run.period,
-                run.ignore,
-                names[at : run.stop],
-                counts(model, name, len(layers)),
-                beside(model, name, len(layers), taken),
-                tuple(behind),
+                start=at,
+                units=(run.stop - at) // run.period,
+                period=run.period,
+                ignore=run.ignore,
+                names=names[at : run.stop],
+                counts=counts(model, name, len(layers)),
+                beside=beside(model, name, len(layers), taken),
+                behind=tuple(behind),
             )
             parts.append((f"block{at}", _block(layers[at : run.stop], layout)))
             behind.append(layout)

@@ -25,23 +25,25 @@ class Increment(nn.Module):
         self.layer = layer
 
     def forward(self, z: Tensor, /, *args: Any, **kwargs: Any) -> Tensor:
-        out = self.layer(z, *args, **kwargs)
+        out = self.state(self.layer(z, *args, **kwargs))
+        check_shape(self.layer, z, out)
+        return out - z
+
+    def state(self, out: Any) -> Tensor:
+        """The state in the output of the layer."""
         if not isinstance(out, Tensor):
             raise ShapeError(
                 f"{type(self.layer).__name__} returns a {type(out).__name__}; a layer of a block "
                 "takes and returns one tensor: wrap it in a module that picks it"
             )
-        check_shape(self.layer, z, out)
-        return out - z
+        return out
 
 
 class LayerIncrement(Increment):
     """What a layer of a model adds to its hidden state."""
 
-    def forward(self, z: Tensor, /, *args: Any, **kwargs: Any) -> Tensor:
-        out = hidden(self.layer(z, *args, **kwargs))
-        check_shape(self.layer, z, out)
-        return out - z
+    def state(self, out: Any) -> Tensor:
+        return hidden(out)
 
 
 def check_shape(layer: nn.Module, z: Tensor, out: Tensor) -> None:
