@@ -75,7 +75,7 @@ def align(model: M, x: Any = None) -> M:
             "align needs a block with PiecewiseConstant of at least 2 functions, one for each "
             f"layer; here the bases are {', '.join(sorted(kinds)) or 'none'}"
         )
-    calls = {} if x is None else _calls(made, x)
+    calls = {} if x is None else _record_calls(made, x)
     groups = {block: _groups(block, name, calls.get(block)) for name, block in found.items()}
     if not any(groups.values()):
         raise ModuleError(
@@ -100,17 +100,17 @@ def _buckets(block: ODEBlock) -> int:
 def _groups(block: ODEBlock, name: str, arguments: Arguments | None) -> list[Group]:
     """The units of a block's field that can change places at each depth."""
     module, basis = block.at(block.span[0]).eval(), PiecewiseConstant(_buckets(block))
-    given = arguments or _made_up(module, block, name)
+    given = arguments or _make_arguments(module, block, name)
     tensors = {
         key: tensor(module, key) for key, own in block.expansion.bases.items() if own == basis
     }
     tracker = UnitTracker({key: t for key, t in tensors.items() if t.is_floating_point()})
     with torch.no_grad(), tracker:
-        out = _evaluated(module, block, given)
+        out = _evaluate(module, block, given)
     return [group for group in tracker.groups(out) if _is_symmetry(module, block, given, group)]
 
 
-def _evaluated(module: nn.Module, block: ODEBlock, given: Arguments) -> Any:
+def _evaluate(module: nn.Module, block: ODEBlock, given: Arguments) -> Any:
     """The field at the start of the span."""
     args, kwargs = given
     s = torch.tensor(block.span[0], dtype=torch.float64)
@@ -134,17 +134,17 @@ def _is_symmetry(module: nn.Module, block: ODEBlock, given: Arguments, group: Gr
         noise = torch.rand(value.shape, generator=generator).to(value)
         values[name] = value * (0.5 + noise) + 0.1 * noise
         put(module, block.expansion.names(name), values[name])
-    before = _evaluated(module, block, given)
+    before = _evaluate(module, block, given)
     order = torch.randperm(len(next(iter(group.values()))), generator=generator)
     _reorder(values, group, order)  # which the module has now
-    after = _evaluated(module, block, given)
+    after = _evaluate(module, block, given)
     if not isinstance(before, Tensor):
         return False
     close = torch.finfo(before.dtype).eps ** 0.5 * before.abs().max()
     return bool((after - before).abs().max() <= close)
 
 
-def _calls(model: nn.Module, x: Any) -> dict[nn.Module, Arguments]:
+def _record_calls(model: nn.Module, x: Any) -> dict[nn.Module, Arguments]:
     """What the blocks of a model are called with."""
     (batch,) = Batches(model, [x])
     found: dict[nn.Module, Arguments] = {}
@@ -164,17 +164,17 @@ def _calls(model: nn.Module, x: Any) -> dict[nn.Module, Arguments]:
     return found
 
 
-def _made_up(module: nn.Module, block: ODEBlock, name: str) -> Arguments:
+def _make_arguments(module: nn.Module, block: ODEBlock, name: str) -> Arguments:
     """A state that the field takes."""
     maps = [part for part in module.modules() if isinstance(part, LINEAR)]
     like = next(module.parameters(), torch.empty(0))
-    for shape in (*_shapes(maps[0], "in"), *_shapes(maps[-1], "out")) if maps else ():
+    for shape in (*_state_shapes(maps[0], "in"), *_state_shapes(maps[-1], "out")) if maps else ():
         # Not constant, which a norm would turn into zeros that hide a change.
         state = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(like)
         given: Arguments = ((state,), {})
         try:
             with torch.no_grad():
-                if _evaluated(module, block, given).shape == torch.Size(shape):
+                if _evaluate(module, block, given).shape == torch.Size(shape):
                     return given
         except REFUSALS:
             continue
@@ -182,7 +182,7 @@ def _made_up(module: nn.Module, block: ODEBlock, name: str) -> Arguments:
     raise ModuleError(f"{where} takes no state that align could make up; give one: align(model, x)")
 
 
-def _shapes(part: nn.Module, end: str) -> list[tuple[int, ...]]:
+def _state_shapes(part: nn.Module, end: str) -> list[tuple[int, ...]]:
     """Shapes of states that a map may take or give, those of fewer dimensions first."""
     if isinstance(part, CONVOLUTIONS):
         return [(2, getattr(part, f"{end}_channels"), *[8] * len(part.kernel_size))]
@@ -205,7 +205,7 @@ def _permute(block: ODEBlock, groups: list[Group]) -> None:
         while better:
             better = False
             for group in groups:
-                order = torch.from_numpy(assignment(-_products(near, here, group)))
+                order = torch.from_numpy(assignment(-_inner_products(near, here, group)))
                 tried = here | {name: here[name].clone() for name, _ in group}
                 _reorder(tried, group, order)
                 if _distance(near, tried) < (1 - 1e-12) * _distance(near, here):
@@ -215,7 +215,7 @@ def _permute(block: ODEBlock, groups: list[Group]) -> None:
     block.rebase({name: (block.expansion.bases[name], stack) for name, stack in stacks.items()})
 
 
-def _products(near: Tensors, here: Tensors, group: Group) -> NDArray[np.float64]:
+def _inner_products(near: Tensors, here: Tensors, group: Group) -> NDArray[np.float64]:
     """The inner products of all units at one depth with all at the next, `[n, n]`."""
     total = torch.zeros(())
     for (name, dim), positions in group.items():

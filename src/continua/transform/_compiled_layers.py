@@ -9,7 +9,7 @@ from torch import nn
 
 from continua.field import slot
 
-from ._stacking import check_shape, hidden, read, with_hidden
+from ._stacking import check_shape, hidden, stage_tensors, with_hidden
 
 if TYPE_CHECKING:
     from ._layers import LayerBlock
@@ -50,7 +50,7 @@ class CompiledLayer:
 
 def compiled_layers(block: LayerBlock) -> list[Any]:
     """The layers at the steps of a block, to be called one after another."""
-    layout, values = block.layout, read(block)
+    layout, values = block.layout, stage_tensors(block)
     unit: Any = block.field.layer
     width = block.width if layout.period == 1 and block.steps != layout.units else None
     made: list[Any] = []

@@ -19,7 +19,7 @@ from continua.solve import Euler
 from ._blocks import set_recipe
 from ._differences import differences
 from ._runs import LayerRun, stacks
-from ._stack import with_blocks
+from ._stack import list_with_blocks
 from ._stacking import Increment, fill, template
 
 Skip = Literal["inside", "outside"]
@@ -108,8 +108,8 @@ def convert(
     if skip not in get_args(Skip):
         raise ArgumentError(f"skip is 'inside' or 'outside', not {skip!r}")
     ignored = [ignore] if isinstance(ignore, str) else list(ignore)
-    if not isinstance(model, nn.Module) or _is_list(model):
-        return _convert_layers(_listed(model, skip), skip, ignored, gradient)
+    if not isinstance(model, nn.Module) or _is_list_of_layers(model):
+        return _convert_layers(_check_layers(model, skip), skip, ignored, gradient)
     if skip != "inside" or gradient is not None:
         raise ArgumentError(
             "skip and gradient are for a list of layers; the forward of a model is its own"
@@ -118,7 +118,7 @@ def convert(
     return _convert_model(model, ignored, patterns, copy)
 
 
-def _is_list(model: nn.Module) -> bool:
+def _is_list_of_layers(model: nn.Module) -> bool:
     """Whether a module is a list of layers; a sequence of different parts is a model."""
     if isinstance(model, nn.Sequential):
         return len({type(part) for part in model}) <= 1
@@ -128,7 +128,7 @@ def _is_list(model: nn.Module) -> bool:
 # -- a list of layers
 
 
-def _listed(layers: Any, skip: Skip) -> list[nn.Module]:
+def _check_layers(layers: Any, skip: Skip) -> list[nn.Module]:
     if isinstance(layers, Mapping | nn.ModuleDict):
         layers = layers.values()
     if not isinstance(layers, Iterable) or isinstance(layers, str | bytes | Tensor):
@@ -176,7 +176,7 @@ def _convert_model(model: M, ignore: Sequence[str], only: Sequence[str], copy: b
         if not run.reason and any(fnmatchcase(run.name, pattern) for pattern in only)
     ]
     if not runs:
-        raise ModuleError(_nothing(model, found, only))
+        raise ModuleError(_why_no_runs(model, found, only))
     return convert_runs(made, runs)
 
 
@@ -186,7 +186,7 @@ def convert_runs(model: M, runs: Sequence[LayerRun]) -> M:
     lists: dict[nn.Module, nn.Module] = {}
     for name in names:
         own = [run for run in runs if run.name == name]
-        lists[model.get_submodule(name)] = with_blocks(model, name, own, names)
+        lists[model.get_submodule(name)] = list_with_blocks(model, name, own, names)
     set_recipe(model, None)  # its factory would make the layers again
     for module in list(model.modules()):
         for name, child in module._modules.items():
@@ -195,7 +195,7 @@ def convert_runs(model: M, runs: Sequence[LayerRun]) -> M:
     return lists.get(model, model)  # type: ignore[return-value]
 
 
-def _nothing(model: nn.Module, found: Sequence[LayerRun], only: Sequence[str]) -> str:
+def _why_no_runs(model: nn.Module, found: Sequence[LayerRun], only: Sequence[str]) -> str:
     """Why a model has no run of like layers."""
     name = type(model).__name__
     taken = [run.name for run in found if not run.reason]

@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 from abc import ABCMeta
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from continua._errors import ModuleError
 from continua.field import in_shards, refuse_unsupported, tensor_names
 
 #: parts and tensors of two layers that stand in the same place, by id
-Pairs = frozenset[tuple[int, int]]
+Pairs = Set[tuple[int, int]]
 #: the attributes of every module, and those that hold its parts and tensors
 OWN = vars(nn.Module()).keys()
 REGISTRIES = {"_parameters", "_buffers", "_modules"}
@@ -80,9 +80,11 @@ def differences(
             raise ModuleError(_different_kinds(both, name, part, counterpart))
     pairs |= _tensor_pairs(both, one, other)
     for name, part in parts.items():
-        path = f"{name}." if name else ""
-        for key, here, there in _different_attributes(part, others[name], frozenset(pairs)):
-            found.append(Difference(path + key, here, there))
+        mine, theirs = _attributes(part), _attributes(others[name])
+        for key in mine | theirs:
+            here, there = mine.get(key), theirs.get(key)
+            if key not in mine or key not in theirs or not _equal(here, there, pairs):
+                found.append(Difference(f"{name}.{key}" if name else key, here, there))
     return [d for d in found if not any(fnmatchcase(d.path, pattern) for pattern in ignore)]
 
 
@@ -155,7 +157,7 @@ def _tensor_pairs(both: str, one: nn.Module, other: nn.Module) -> Pairs:
                 f"{both} differ in {name!r}, which cannot vary with depth: it is neither a weight "
                 "nor a finite floating-point buffer that is saved"
             )
-    return frozenset((id(mine[name]), id(theirs[name])) for name in mine)
+    return {(id(mine[name]), id(theirs[name])) for name in mine}
 
 
 def _same_constant(layer: nn.Module, name: str, one: Tensor, other: Tensor) -> bool:
@@ -172,18 +174,8 @@ def _same_constant(layer: nn.Module, name: str, one: Tensor, other: Tensor) -> b
 # -- attributes
 
 
-def _different_attributes(
-    one: nn.Module, other: nn.Module, pairs: Pairs
-) -> Iterator[tuple[str, Any, Any]]:
-    """The attributes in which two modules differ, hooks and mode included, with both values."""
-    mine, theirs = _attributes(one), _attributes(other)
-    for name in mine | theirs:
-        here, there = mine.get(name), theirs.get(name)
-        if name not in mine or name not in theirs or not _equal(here, there, pairs):
-            yield name, here, there
-
-
 def _attributes(module: nn.Module) -> dict[str, Any]:
+    """The attributes of a module, hooks and mode included, without parts and tensors."""
     found = {name: value for name, value in vars(module).items() if name not in REGISTRIES}
     for name in OWN & found.keys():
         if isinstance(found[name], dict):  # hooks, under numbers that mean nothing
@@ -211,7 +203,7 @@ def _equal(one: Any, other: Any, pairs: Pairs) -> bool:
         case np.ndarray():
             return np.array_equal(one, other)
         case functools.partial() | MethodType() | FunctionType():
-            return equal(_ingredients(one), _ingredients(other))
+            return equal(_parts_of_function(one), _parts_of_function(other))
         case nn.Module():
             return False  # one that is not registered
     kind: Any = type(one)
@@ -224,7 +216,7 @@ def _equal(one: Any, other: Any, pairs: Pairs) -> bool:
     return python and hasattr(one, "__dict__") and equal(vars(one), vars(other))
 
 
-def _ingredients(function: Any) -> list[Any]:
+def _parts_of_function(function: Any) -> list[Any]:
     """The code of a function and the values that it reads."""
     if isinstance(function, functools.partial):
         return [function.func, function.args, function.keywords]

@@ -17,7 +17,7 @@ from continua.solve import Euler, Solver, Span
 
 from ._compiled_layers import compiled_layers
 from ._layout import Layout
-from ._stacking import LayerIncrement, copied_as, fill, hidden, read, template
+from ._stacking import LayerIncrement, copy_like, fill, hidden, stage_tensors, template
 from ._steps import Steps
 
 
@@ -47,11 +47,11 @@ class LayerBlock(ODEBlock):
     """
 
     layout: Layout
-    _made: dict[tuple[bool, bool], Steps]  # layers, by the modes of autograd
+    _step_cache: dict[tuple[bool, bool], Steps]  # by the modes of autograd
 
     def __init__(self, units: Sequence[nn.Module], layout: Layout):
         count = len(units)
-        vars(self).update(layout=layout, _made={}, _solver=Euler(steps=count))
+        vars(self).update(layout=layout, _step_cache={}, _solver=Euler(steps=count))
         # Of layers with and without dropout, one that has it.
         full = max(units, key=lambda unit: sum(type(m) is not nn.Identity for m in unit.modules()))
         increment = LayerIncrement(template(full))
@@ -59,7 +59,7 @@ class LayerBlock(ODEBlock):
         fill(self, units, move=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_made": {}}  # a copy makes its own
+        return {**vars(self), "_step_cache": {}}  # a copy makes its own
 
     @property
     def steps(self) -> int:
@@ -112,9 +112,9 @@ class LayerBlock(ODEBlock):
         if torch.compiler.is_compiling() and not (self.training and self.expansion.state):
             return compiled_layers(self)
         modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
-        steps = self._made.get(modes)
+        steps = self._step_cache.get(modes)
         if steps is None or not steps.current(self):
-            steps = self._made[modes] = Steps(self)
+            steps = self._step_cache[modes] = Steps(self)
         steps.refresh()
         return steps.layers
 
@@ -131,9 +131,9 @@ class LayerBlock(ODEBlock):
             )
         stacks = {name: tensor(self.field, name) for name in self.expansion.bases}
         with torch.no_grad():
-            values = read(self)
+            values = stage_tensors(self)
         tied = {
-            id(stacks[name]): copied_as(stacks[name], values[name][0])
+            id(stacks[name]): copy_like(stacks[name], values[name][0])
             for name, basis in self.expansion.bases.items()
             if isinstance(basis, Constant)
         }
@@ -141,7 +141,7 @@ class LayerBlock(ODEBlock):
         for i in range(self.steps):
             # The memo has the values of the step in the place of the stacks, and its own memory of
             # tensors, which the key "torch" is for.
-            own = {id(stack): copied_as(stack, values[name][i]) for name, stack in stacks.items()}
+            own = {id(stack): copy_like(stack, values[name][i]) for name, stack in stacks.items()}
             unit: Any = copy.deepcopy(self.field, memo | own | tied | {"torch": {}}).layer
             for part, name, setting in self.layout.settings(i, self.steps):
                 setattr(unit.get_submodule(part), name, setting)

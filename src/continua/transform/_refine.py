@@ -84,10 +84,12 @@ def refine(model: nn.Module, optimizer: Any = None, factor: int = 2) -> Any:
         block.rebase(stacks, block.solver.refined(factor))
         matrices |= {tensor(block.field, name): matrix for name, (_, matrix) in finer.items()}
     tie(coefficients(model), fine)
-    return fine if optimizer is None else (fine, _carried(optimizer, model, fine, matrices))
+    return (
+        fine if optimizer is None else (fine, _refine_optimizer(optimizer, model, fine, matrices))
+    )
 
 
-def _carried(
+def _refine_optimizer(
     optimizer: Optimizer, model: nn.Module, fine: nn.Module, matrices: dict[Tensor, Tensor]
 ) -> Optimizer:
     """The optimizer for the parameters of the refined model."""
@@ -99,7 +101,7 @@ def _carried(
             "the optimizer holds no parameter of the model; give the one that trains it"
         )
     if isinstance(optimizer, LBFGS):
-        raise _refused(optimizer)
+        raise _state_error(optimizer)
     # The memo of the copy holds the new parameters in the old ones' place.
     made = copy.deepcopy(optimizer, {id(p): pairs.get(p, p) for p in held})
     for old in held:
@@ -110,14 +112,14 @@ def _carried(
         for key, value in state.items():
             if isinstance(value, Tensor) and value.numel() > 1:
                 if value.shape != old.shape:
-                    raise _refused(optimizer)
+                    raise _state_error(optimizer)
                 refined = transformed(matrices[parameter], value)
                 # Mean squares, which a spline's map could push below zero.
                 state[key] = refined.clamp(min=0) if bool((value >= 0).all()) else refined
     return made
 
 
-def _refused(optimizer: Optimizer) -> ArgumentError:
+def _state_error(optimizer: Optimizer) -> ArgumentError:
     return ArgumentError(
         f"the state of {type(optimizer).__name__} cannot be carried over; refine the model alone "
         "and make a new optimizer"

@@ -16,7 +16,7 @@ from continua.block import ODEBlock
 
 from ._blocks import blocks, refuse_elastic, set_recipe
 from ._layers import LayerBlock
-from ._stack import lists
+from ._stack import layer_lists
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -40,15 +40,15 @@ def revert(model: M) -> M:
         >>> [type(layer).__name__ for layer in ct.revert(small).layers]
         ['TransformerEncoderLayer', 'TransformerEncoderLayer']
     """
-    made, names = plain_layers(model)
+    made, names = to_plain_layers(model)
     for name, block in blocks(model).items():
         if isinstance(block, LayerBlock):
-            _warn_copies(name, block)
+            _warn_of_copies(name, block)
     _check_config(made, names)
     return made
 
 
-def _warn_copies(name: str, block: LayerBlock) -> None:
+def _warn_of_copies(name: str, block: LayerBlock) -> None:
     """Warn of weights that steps share and plain layers have several times."""
     bases = block.expansion.weights.values()
     sets = max((basis.size for basis in bases if isinstance(basis, PiecewiseConstant)), default=0)
@@ -60,12 +60,12 @@ def _warn_copies(name: str, block: LayerBlock) -> None:
         )
 
 
-def plain_layers(model: M) -> tuple[M, list[str]]:
+def to_plain_layers(model: M) -> tuple[M, list[str]]:
     """The model with plain layers, and the names of the lists that hold them."""
     refuse_elastic(model)
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
-    found = lists(model)
+    found = layer_lists(model)
     if not found:
         alone = isinstance(model, ODEBlock)
         raise ArgumentError(

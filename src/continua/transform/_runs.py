@@ -98,7 +98,7 @@ def runs_at(
             if type(container) not in LISTS or not _is_run(place, stop, len(layers)):
                 raise ArgumentError(f"{place!r:.60} is no run of like layers in {name!r:.60}")
             start, stop, period = place
-            found.append(_run(name, layers, start, stop, period, ignore=ignore))
+            found.append(_make_run(name, layers, start, stop, period, ignore=ignore))
     return found
 
 
@@ -110,7 +110,7 @@ def _is_run(place: Sequence[int], after: int, count: int) -> bool:
     return after <= start < stop <= count and period > 0 and (stop - start) % period == 0
 
 
-def _run(
+def _make_run(
     name: str,
     layers: Sequence[nn.Module | None],
     start: int,
@@ -142,7 +142,7 @@ class _Finder:
             if isinstance(module, ODEBlock):
                 inside.update(module.modules())
             elif type(module) in LISTS:
-                for run in self._runs(name, layers):
+                for run in self._runs_in(name, layers):
                     if not run.reason:
                         inside.update(*(layer.modules() for layer in layers[run.start : run.stop]))
                     yield run
@@ -153,37 +153,37 @@ class _Finder:
                 )
                 like = [i for i in range(len(layers)) if _has_like_neighbour(layers, i)]
                 if like:
-                    yield _run(name, layers, like[0], len(layers), reason=reason)
+                    yield _make_run(name, layers, like[0], len(layers), reason=reason)
 
-    def _runs(self, name: str, layers: Sequence[Any]) -> Iterator[LayerRun]:
+    def _runs_in(self, name: str, layers: Sequence[Any]) -> Iterator[LayerRun]:
         """What a list of layers holds, in order."""
         start = 0
         while start < len(layers):
             stop, period = start + 1, 1
             for candidate in PERIODS:
-                end = self._end(layers, start, candidate)
+                end = self._end_of_run(layers, start, candidate)
                 if end > stop:
                     stop, period = end, candidate
                 if stop == len(layers):
                     break
             if stop > start + 1:
                 reason = self._refusal(layers[start:stop])
-                yield _run(name, layers, start, stop, period, reason, self._ignore)
+                yield _make_run(name, layers, start, stop, period, reason, self._ignore)
             elif _has_like_neighbour(layers, start):
                 other = start if stop < len(layers) else start - 1  # the last has no next
-                if reason := self._unlike(layers, other, 1):
-                    yield _run(name, layers, start, stop, reason=reason)
+                if reason := self._why_different(layers, other, 1):
+                    yield _make_run(name, layers, start, stop, reason=reason)
             start = stop
 
-    def _end(self, layers: Sequence[Any], start: int, period: int) -> int:
+    def _end_of_run(self, layers: Sequence[Any], start: int, period: int) -> int:
         """Where a run of at least two units that begins here ends."""
         stop = start
-        while stop + period < len(layers) and not self._unlike(layers, stop, period):
+        while stop + period < len(layers) and not self._why_different(layers, stop, period):
             stop += 1
         units = (stop - start) // period + 1
         return start + units * period if units > 1 else start
 
-    def _unlike(self, layers: Sequence[Any], at: int, period: int) -> str:
+    def _why_different(self, layers: Sequence[Any], at: int, period: int) -> str:
         """Why a layer and the one a period behind it are not alike; empty if they are."""
         one, other = layers[at], layers[at + period]
         both = f"layers {at} and {at + period}"

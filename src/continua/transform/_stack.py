@@ -58,9 +58,6 @@ class Layers(nn.Module):
                 "layers itself, and that number has to change with them"
             ) from None
 
-    def __bool__(self) -> bool:
-        return True
-
     __repr__ = nn.Module.__repr__
 
     def plain_layers(self, memo: dict[Any, Any]) -> dict[str, nn.Module | None]:
@@ -118,20 +115,20 @@ class BlockAsLayer:
         )
 
 
-def lists(model: nn.Module) -> dict[str, Layers]:
+def layer_lists(model: nn.Module) -> dict[str, Layers]:
     """The lists of a model's layers that have blocks, by name."""
     return {name: part for name, part in model.named_modules() if isinstance(part, Layers)}
 
 
 def converted(model: nn.Module) -> bool:
     """Whether `convert` has put blocks into lists of the model's layers."""
-    return bool(lists(model))
+    return bool(layer_lists(model))
 
 
 @contextmanager
 def as_blocks(*models: nn.Module) -> Iterator[None]:
     """Let models call each of their blocks as one layer."""
-    found = [one for model in models for one in lists(model).values()]
+    found = [one for model in models for one in layer_lists(model).values()]
     fast = torch.backends.mha.get_fastpath_enabled()
     for one in found:
         one.whole = True
@@ -145,7 +142,7 @@ def as_blocks(*models: nn.Module) -> Iterator[None]:
             one.whole = False
 
 
-def with_blocks(
+def list_with_blocks(
     model: nn.Module, name: str, runs: Sequence[LayerRun], taken: Container[str]
 ) -> Layers:
     """A list of a model's layers with blocks in the place of runs.

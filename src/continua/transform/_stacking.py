@@ -103,7 +103,7 @@ def fill(block: ODEBlock, layers: Sequence[nn.Module], *, move: bool = False) ->
         basis: Basis = PiecewiseConstant(len(layers))
         if len(layers) > 1 and all(value is values[0] for value in values):
             basis, values = Constant(), values[:1]
-        stack = _stacked(values, move)
+        stack = _stack_tensors(values, move)
         if name in block.expansion.weights:
             stack = nn.Parameter(stack, values[0].requires_grad)
         stacks[name] = basis, stack
@@ -111,7 +111,7 @@ def fill(block: ODEBlock, layers: Sequence[nn.Module], *, move: bool = False) ->
     block.training = block.field.training = layers[0].training
 
 
-def _stacked(values: Sequence[Tensor], move: bool) -> Tensor:
+def _stack_tensors(values: Sequence[Tensor], move: bool) -> Tensor:
     """The values in one tensor, each in the memory layout that it has.
 
     One after another, so that moving them takes little more memory than they have.
@@ -127,7 +127,7 @@ def _stacked(values: Sequence[Tensor], move: bool) -> Tensor:
     return made
 
 
-def read(block: ODEBlock) -> dict[str, list[Tensor]]:
+def stage_tensors(block: ODEBlock) -> dict[str, list[Tensor]]:
     """The weights and state of a block at every evaluation of its solver.
 
     Evaluations that read the same value get the same tensor.
@@ -146,7 +146,7 @@ def read(block: ODEBlock) -> dict[str, list[Tensor]]:
     return found
 
 
-def copied_as(stack: Tensor, value: Tensor) -> Tensor:
+def copy_like(stack: Tensor, value: Tensor) -> Tensor:
     """A copy of a value, which is a parameter if the coefficients are."""
     value = value.detach().clone()
     return nn.Parameter(value, stack.requires_grad) if isinstance(stack, nn.Parameter) else value

@@ -19,9 +19,9 @@ from continua.field import Field, gathered, tensor
 from continua.solve import Dynamics, Evaluate, RungeKutta, Stage
 
 from ._blocks import blocks, blocks_if_any, refuse_elastic, set_recipe
-from ._revert import plain_layers
+from ._revert import to_plain_layers
 from ._stack import converted
-from ._stacking import Increment, copied_as, read
+from ._stacking import Increment, copy_like, stage_tensors
 
 #: arguments whose number a tracer does not know
 UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -58,19 +58,19 @@ def unroll(model: nn.Module) -> nn.Module:
     refuse_elastic(model)
     model = gathered(model)
     if converted(model):
-        model, _ = plain_layers(model)
+        model, _ = to_plain_layers(model)
         if not blocks_if_any(model):
             return model
-    plain = {id(block): _plain(block) for block in blocks(model).values()}
+    plain = {id(block): _unroll_block(block) for block in blocks(model).values()}
     if isinstance(model, ODEBlock):
         return plain[id(model)]
     # The memo of the copy holds the plain modules in the blocks' place.
-    made = _without_our_classes(copy.deepcopy(model, dict(plain)))
+    made = _trace_our_modules(copy.deepcopy(model, dict(plain)))
     set_recipe(made, None)  # its factory would make the blocks again
     return made
 
 
-def _plain(block: ODEBlock) -> nn.Module:
+def _unroll_block(block: ODEBlock) -> nn.Module:
     solver = block.solver
     if not isinstance(solver, RungeKutta) or solver.adaptive:
         raise ArgumentError(
@@ -93,14 +93,14 @@ def _plain(block: ODEBlock) -> nn.Module:
         node = graph.call_module(stages[i][0], tuple(args), further)
         return (fx.Proxy(node, z[0].tracer),)
 
-    recorded: Any = _Recorded([partial(evaluate, i) for i in range(len(stages))])
+    recorded: Any = _Recorder([partial(evaluate, i) for i in range(len(stages))])
     start: Any = fx.Proxy(state, GraphAppendingTracer(graph))
     final: Any = solver.integrate(recorded, (start,), block.span).final
     graph.output(final[0].node)
     return _graph_module(attributes, graph, "Unrolled", block.training)
 
 
-class _Recorded(Dynamics):
+class _Recorder(Dynamics):
     """A field on proxies, so that the solver's own arithmetic writes the graph."""
 
     def __init__(self, evaluations: Sequence[Evaluate]):
@@ -138,7 +138,7 @@ def _stages(block: ODEBlock, plan: Plan) -> list[tuple[str, nn.Module]]:
     # The memo of a copy holds what is not copied.
     shared = {id(t): t for t in (*field.parameters(), *field.buffers()) if t not in counters}
     with torch.no_grad():
-        values = read(block)
+        values = stage_tensors(block)
     copies: dict[Tensor, Tensor] = {}
     found: dict[tuple[int, ...], tuple[str, nn.Module]] = {}
     stages = []
@@ -148,10 +148,10 @@ def _stages(block: ODEBlock, plan: Plan) -> list[tuple[str, nn.Module]]:
         if key not in found:
             for name, value in own.items():
                 if value not in copies:
-                    copies[value] = copied_as(stacks[name], value)
+                    copies[value] = copy_like(stacks[name], value)
             memo = shared | {id(stacks[name]): copies[value] for name, value in own.items()}
             module = copy.deepcopy(field, memo)
-            found[key] = f"stage{len(found)}", _traced(module) if _is_ours(module) else module
+            found[key] = f"stage{len(found)}", _trace(module) if _is_ours(module) else module
         stages.append(found[key])
     return stages
 
@@ -160,11 +160,11 @@ def _is_ours(module: nn.Module) -> bool:
     return isinstance(module, Field) or type(module).__module__.partition(".")[0] == "continua"
 
 
-def _without_our_classes(model: nn.Module) -> nn.Module:
+def _trace_our_modules(model: nn.Module) -> nn.Module:
     if _is_ours(model):
-        return _traced(model)
+        return _trace(model)
     for name, child in model.named_children():
-        setattr(model, name, _without_our_classes(child))
+        setattr(model, name, _trace_our_modules(child))
     return model
 
 
@@ -175,7 +175,7 @@ class _Tracer(fx.Tracer):
         return not _is_ours(m)
 
 
-class _Called(nn.Module):
+class _ThreeArguments(nn.Module):
     """A field that is given nothing but depth, state and input."""
 
     def __init__(self, field: Field):
@@ -186,7 +186,7 @@ class _Called(nn.Module):
         return self.field(s, z, x)
 
 
-def _traced(module: nn.Module) -> nn.Module:
+def _trace(module: nn.Module) -> nn.Module:
     name = type(module).__name__
     if isinstance(module, Increment):  # what a layer adds to its input, with all that it takes
         graph = fx.Graph()
@@ -197,7 +197,7 @@ def _traced(module: nn.Module) -> nn.Module:
         return _graph_module(module, graph, name, module.training)
     given = inspect.signature(module.forward).parameters.values()
     if isinstance(module, Field) and sum(p.kind not in UNNAMED for p in given) == 3:
-        module = _Called(module)
+        module = _ThreeArguments(module)
     try:
         graph = _Tracer().trace(module)
     except Exception as error:
