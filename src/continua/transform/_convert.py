@@ -181,7 +181,7 @@ def _convert_model(model: M, ignore: Sequence[str], only: Sequence[str], copy: b
 
 
 def convert_runs(model: M, runs: Sequence[LayerRun]) -> M:
-    """Put blocks in the place of runs of a model's layers, which is changed itself."""
+    """Put blocks in the place of runs of a model's layers, in place."""
     names = dict.fromkeys(run.name for run in runs)
     lists: dict[nn.Module, nn.Module] = {}
     for name in names:

@@ -43,7 +43,7 @@ class LayerBlock(ODEBlock):
 
     Args:
         units: the layers, or groups of them; they have one structure, and give up their memory.
-        layout: what else is known of them.
+        layout: where they stand in the model.
     """
 
     layout: Layout
@@ -107,7 +107,7 @@ class LayerBlock(ODEBlock):
     def layers(self) -> list[nn.Module]:
         """The layers at its steps, with the weights there, to be called one after another.
 
-        They are kept from call to call; their tensors are views of the coefficients.
+        They are cached. Their tensors are views of the coefficients.
         """
         if torch.compiler.is_compiling() and not (self.training and self.expansion.state):
             return compiled_layers(self)

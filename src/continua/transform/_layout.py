@@ -1,4 +1,4 @@
-"""What is known of a run of layers besides their weights."""
+"""Where a run of layers stands in its model, and the settings of each layer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Count:
     place: int | None = None
 
     def change(self, start: int, before: int, now: int) -> None:
-        """Take note that so many layers are now another number, from `start` on."""
+        """Write that the `before` layers from number `start` on are `now` layers."""
         value = getattr(self.config, self.name)
         if self.place is not None:
             value = [v + (now - before) * (i == self.place) for i, v in enumerate(value)]
@@ -51,23 +51,23 @@ class Index:
     name: str
 
     def shift(self, by: int) -> None:
-        """Take note that there are so many more layers before this one."""
+        """Count so many more layers before this one."""
         setattr(self.part, self.name, getattr(self.part, self.name) + by)
 
 
 @dataclass
 class Layout:
-    """What is known of a run besides the weights of its layers.
+    """Where a run of layers stands in its model, and the settings of each layer.
 
     Attributes:
         start: the number of its first layer in the model's list.
-        units: how often the layers recur.
-        period: how many layers recur together.
+        units: how many groups of layers the run has, of one layer each if none recur.
+        period: how many layers a group has.
         ignore: patterns of attributes in which the layers may differ.
         names: of its layers in the model's list.
         counts: where the model says how many layers it has.
         beside: what else in the model has an entry for each layer of the list.
-        behind: what stands behind the run in the model's list.
+        behind: the runs after this one in the model's list, and the indices in other layers.
         indices: attributes that count layers, with their value in the first unit minus `start`.
         rates: attributes that differ from unit to unit, with all values.
         total: how many layers the list has.
@@ -86,18 +86,18 @@ class Layout:
     total: int = 0
 
     def note(self, before: int, now: int) -> None:
-        """Let the model say that there are so many units now."""
+        """Write the new number of units to the config, and shift the layers after the run."""
         for count in self.counts:
             count.change(self.start, before * self.period, now * self.period)
         for other in self.behind:
             other.shift((now - before) * self.period)
 
     def shift(self, by: int) -> None:
-        """Take note that there are so many more layers before the run."""
+        """Count so many more layers before the run."""
         self.start += by
 
     def read_settings(self, layers: Sequence[nn.Module]) -> None:
-        """Keep the attributes in which the layers of the run differ."""
+        """Store the attributes in which the layers of the run differ."""
         for member in range(self.period):
             units = layers[member :: self.period]
             prefix = f"{member}." if self.period > 1 else ""
@@ -114,7 +114,7 @@ class Layout:
                     self.rates[prefix + path] = [_attribute(layer, path, 0.0) for layer in units]
 
     def settings(self, step: int, steps: int) -> Iterator[tuple[str, str, Any]]:
-        """The attributes of the layer at a step, each with its part of the layer."""
+        """The settings of the layer at a step: the name of a part, its attribute and the value."""
         nearest = int((step + 0.5) * self.units / steps)
         at = self.start + step * self.period
         own: dict[str, Any] = {path: at + first for path, first in self.indices.items()}

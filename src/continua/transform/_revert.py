@@ -94,7 +94,7 @@ def _check_config(model: nn.Module, names: Sequence[str]) -> None:
     """Warn if the class of a model makes other layers of its config than the model has.
 
     Args:
-        model: one of `transformers`, or any other, of which nothing is asked.
+        model: one of `transformers`; any other is not checked.
         names: of the lists of layers to look at.
     """
     kind: Any = type(model)
@@ -112,7 +112,7 @@ def _check_config(model: nn.Module, names: Sequence[str]) -> None:
         if shapes(again) == shapes(model):
             return
         why = f"{kind.__name__}(config) makes other layers"
-    except Exception as error:  # whatever a class has to say about a config
+    except Exception as error:  # a class may raise anything on a config that it does not take
         why = str(error).strip().partition("\n")[0]
     warnings.warn(
         f"the config of {kind.__name__} does not say how many layers it has now, so that "

@@ -103,7 +103,7 @@ def runs_at(
 
 
 def _is_run(place: Sequence[int], after: int, count: int) -> bool:
-    """Whether start, stop and period are in a list of so many layers, behind the last run."""
+    """Whether start, stop and period are those of a run after the last one in a list."""
     if len(place) != 3 or any(type(number) is not int for number in place):
         return False
     start, stop, period = place
@@ -133,7 +133,7 @@ class _Finder:
         self._uses = _registrations(model.modules())
 
     def find(self) -> Iterator[LayerRun]:
-        """What the lists of the model hold, taken or left out."""
+        """The runs in all lists of the model, those that are left out too."""
         inside = set[nn.Module]()
         for name, module in self._model.named_modules():
             layers: list[Any] = list(module._modules.values())
@@ -156,7 +156,7 @@ class _Finder:
                     yield _make_run(name, layers, like[0], len(layers), reason=reason)
 
     def _runs_in(self, name: str, layers: Sequence[Any]) -> Iterator[LayerRun]:
-        """What a list of layers holds, in order."""
+        """The runs in a list of layers, in order."""
         start = 0
         while start < len(layers):
             stop, period = start + 1, 1
@@ -184,7 +184,7 @@ class _Finder:
         return start + units * period if units > 1 else start
 
     def _why_different(self, layers: Sequence[Any], at: int, period: int) -> str:
-        """Why a layer and the one a period behind it are not alike; empty if they are."""
+        """Why a layer and the one a period after it are not alike; empty if they are."""
         one, other = layers[at], layers[at + period]
         both = f"layers {at} and {at + period}"
         if one is None or type(one) is not type(other):

@@ -59,7 +59,7 @@ class UnitTracker(TorchFunctionMode):
     r"""Follows hidden units through the operations of a module.
 
     A unit is a set of rows, columns and entries of the module's tensors that belong together: row
-    i of a map, entry i of the norm behind it, column i of the next map. Every row and column
+    i of a map, entry i of the norm after it, column i of the next map. Every row and column
     starts as a unit of its own. While the module runs, each tensor is labelled with the units
     that its entries belong to, and an operation makes one unit of those that it relates. An
     operation that is not known fixes the units it sees, and so do the state and the output.
@@ -132,8 +132,8 @@ class UnitTracker(TorchFunctionMode):
                 for label in (self._labels.get(value), *self._units.get(value, ())):
                     self._tie(label, None)
 
-    def _fix_told_apart(self, labels: Sequence[Tensor], value: Tensor) -> None:
-        """Fix units that a tensor without a label may tell apart, and its own."""
+    def _fix_unless_uniform(self, labels: Sequence[Tensor], value: Tensor) -> None:
+        """Fix units that a tensor without a label may treat differently, and its own."""
         self._fix(value)
         for label in labels:
             shape = (1,) * (label.dim() - value.dim()) + tuple(value.shape)
@@ -184,7 +184,7 @@ class UnitTracker(TorchFunctionMode):
         ]
         for value in op.given:
             if value not in self._labels:
-                self._fix_told_apart(labels, value)
+                self._fix_unless_uniform(labels, value)
         for label in labels[1:]:
             self._tie(labels[0], label)
         return labels[:1]
@@ -195,7 +195,7 @@ class UnitTracker(TorchFunctionMode):
         return [self._labels.get(op.args[0])]
 
     def _move(self, op: Operation) -> Labels:
-        """What becomes of entries becomes of their labels."""
+        """Move the labels as the entries are moved."""
         label = self._labels.get(op.args[0]) if op.args else None
         if label is None or len(op.given) > 1:
             return self._unknown(op)
@@ -246,7 +246,7 @@ class UnitTracker(TorchFunctionMode):
             self._tie(label, head)
             self._tie(head, heads[0])
         for value in mask:
-            self._fix_told_apart(heads[:1], value)
+            self._fix_unless_uniform(heads[:1], value)
         return [heads[0].expand(op.out.shape).contiguous()]
 
     def _multi_head_attention(self, op: Operation) -> Labels:
