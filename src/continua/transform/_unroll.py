@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import operator
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -83,19 +82,20 @@ def _unroll_block(block: ODEBlock) -> nn.Module:
     state, further = _inputs(graph, block.field)
     attributes: dict[str, nn.Module | Tensor] = dict(stages)
     like = next(block.parameters(), torch.empty(0))
+    remaining = iter(enumerate(stages))
 
-    def evaluate(i: int, z: Any) -> Any:
-        """The field at stage i as a node of the graph."""
+    def evaluate(z: Any) -> Any:
+        """The next evaluation of the field as a node of the graph."""
+        i, (name, _) = next(remaining)
         args = [z[0].node]
         if isinstance(block.field, Field):
             attributes[f"depth{i}"] = plan.depths[i].to(like.dtype).clone()
             args = [graph.get_attr(f"depth{i}"), *args, state]
-        node = graph.call_module(stages[i][0], tuple(args), further)
+        node = graph.call_module(name, tuple(args), further)
         return (fx.Proxy(node, z[0].tracer),)
 
-    recorded: Any = _Recorder([partial(evaluate, i) for i in range(len(stages))])
     start: Any = fx.Proxy(state, GraphAppendingTracer(graph))
-    final: Any = solver.integrate(recorded, (start,), block.span).final
+    final: Any = solver.integrate(_Recorder(evaluate), (start,), block.span).final
     graph.output(final[0].node)
     return _graph_module(attributes, graph, "Unrolled", block.training)
 
@@ -103,14 +103,11 @@ def _unroll_block(block: ODEBlock) -> nn.Module:
 class _Recorder(Dynamics):
     """A field on proxies, so that the solver's own arithmetic writes the graph."""
 
-    def __init__(self, evaluations: Sequence[Evaluate]):
-        self._evaluations = evaluations
+    def __init__(self, evaluate: Evaluate):
+        self._evaluate = evaluate
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
-        raise NotImplementedError
-
-    def on_grid(self, stages: Callable[[], Sequence[Stage]]) -> Sequence[Evaluate]:
-        return self._evaluations
+        return [self._evaluate] * len(stages)
 
 
 def _inputs(graph: fx.Graph, field: nn.Module) -> tuple[fx.Node, dict[str, Any]]:
