@@ -168,7 +168,8 @@ def _make_arguments(module: nn.Module, block: ODEBlock, name: str) -> Arguments:
     """A state that the field takes."""
     maps = [part for part in module.modules() if isinstance(part, LINEAR)]
     like = next(module.parameters(), torch.empty(0))
-    for shape in (*_state_shapes(maps[0], "in"), *_state_shapes(maps[-1], "out")) if maps else ():
+    shapes = [*_state_shapes(maps[0], "in"), *_state_shapes(maps[-1], "out")] if maps else []
+    for shape in shapes:
         # Not constant, which a norm would turn into zeros that hide a change.
         state = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(like)
         given: Arguments = ((state,), {})
