@@ -36,16 +36,12 @@ class Difference(NamedTuple):
 
     def sentence(self, both: str) -> str:
         """Why the layers are not one block."""
-        texts = (
-            text if len(text) <= 60 else f"{text[:57]}..."
-            for text in map(repr, (self.one, self.other))
-        )
         remedy = f"if it does not matter, convert(..., ignore=[{self.path!r}])"
         if self.path.endswith("_hooks"):
             remedy = "remove the hooks, and convert then"
         return (
-            f"{both} differ in {self.path!r}, {' and '.join(texts)}; a block has one for all "
-            f"depths: {remedy}"
+            f"{both} differ in {self.path!r}, {self.one!r:.60} and {self.other!r:.60}; a block has "
+            f"one for all depths: {remedy}"
         )
 
 

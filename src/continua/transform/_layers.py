@@ -129,14 +129,12 @@ class LayerBlock(ODEBlock):
                 f"{self.steps} steps over {self.layout.units} layers are parts of layers, which no "
                 f"plain layer is; compress to at most {self.layout.units} steps first"
             )
-        stacks = {name: tensor(self.field, name) for name in self.expansion.bases}
+        bases = self.expansion.bases
+        stacks = {name: tensor(self.field, name) for name in bases}
         with torch.no_grad():
             values = stage_tensors(self)
-        tied = {
-            id(stacks[name]): copy_like(stacks[name], values[name][0])
-            for name, basis in self.expansion.bases.items()
-            if isinstance(basis, Constant)
-        }
+        constant = [name for name, basis in bases.items() if isinstance(basis, Constant)]
+        tied = {id(stacks[n]): copy_like(stacks[n], values[n][0]) for n in constant}
         layers: list[nn.Module] = []
         for i in range(self.steps):
             # The memo has the values of the step in the place of the stacks, and its own memory of

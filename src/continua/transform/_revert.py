@@ -14,7 +14,7 @@ from continua._errors import ArgumentError
 from continua.basis import PiecewiseConstant
 from continua.block import ODEBlock
 
-from ._blocks import blocks, refuse_elastic, set_recipe
+from ._blocks import blocks_if_any, refuse_elastic, set_recipe
 from ._layers import LayerBlock
 from ._stack import layer_lists
 
@@ -40,8 +40,9 @@ def revert(model: M) -> M:
         >>> [type(layer).__name__ for layer in ct.revert(small).layers]
         ['TransformerEncoderLayer', 'TransformerEncoderLayer']
     """
+    found = blocks_if_any(model)
     made, names = to_plain_layers(model)
-    for name, block in blocks(model).items():
+    for name, block in found.items():
         if isinstance(block, LayerBlock):
             _warn_of_copies(name, block)
     _check_config(made, names)
@@ -63,8 +64,6 @@ def _warn_of_copies(name: str, block: LayerBlock) -> None:
 def to_plain_layers(model: M) -> tuple[M, list[str]]:
     """The model with plain layers, and the names of the lists that hold them."""
     refuse_elastic(model)
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
     found = layer_lists(model)
     if not found:
         alone = isinstance(model, ODEBlock)

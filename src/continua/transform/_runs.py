@@ -19,6 +19,8 @@ from ._layout import is_index, is_rate
 #: the lists of layers that are looked into; a class derived from them may do more than hold them
 LISTS = (nn.ModuleList, nn.Sequential)
 HOLDERS = (*LISTS, nn.ModuleDict)
+#: where a run starts and stops in its list, and how many of its layers recur together
+Place = tuple[int, int, int]
 #: how many layers may recur together
 PERIODS = range(1, 9)
 
@@ -98,7 +100,7 @@ def runs_at(
             if type(container) not in LISTS or not _is_run(place, stop, len(layers)):
                 raise ArgumentError(f"{place!r:.60} is no run of like layers in {name!r:.60}")
             start, stop, period = place
-            found.append(_make_run(name, layers, start, stop, period, ignore=ignore))
+            found.append(_make_run(name, layers, (start, stop, period), ignore=ignore))
     return found
 
 
@@ -111,14 +113,9 @@ def _is_run(place: Sequence[int], after: int, count: int) -> bool:
 
 
 def _make_run(
-    name: str,
-    layers: Sequence[nn.Module | None],
-    start: int,
-    stop: int,
-    period: int = 1,
-    reason: str = "",
-    ignore: Sequence[str] = (),
+    name: str, layers: Sequence[Any], place: Place, reason: str = "", ignore: Sequence[str] = ()
 ) -> LayerRun:
+    start, stop, period = place
     own = [layer for layer in layers[start:stop] if layer is not None]
     parameters = {p for layer in own for p in layer.parameters()}
     size = sum(p.numel() for p in parameters if not is_lazy(p))
@@ -153,7 +150,7 @@ class _Finder:
                 )
                 like = [i for i in range(len(layers)) if _has_like_neighbour(layers, i)]
                 if like:
-                    yield _make_run(name, layers, like[0], len(layers), reason=reason)
+                    yield _make_run(name, layers, (like[0], len(layers), 1), reason)
 
     def _runs_in(self, name: str, layers: Sequence[Any]) -> Iterator[LayerRun]:
         """The runs in a list of layers, in order."""
@@ -168,11 +165,11 @@ class _Finder:
                     break
             if stop > start + 1:
                 reason = self._refusal(layers[start:stop])
-                yield _make_run(name, layers, start, stop, period, reason, self._ignore)
+                yield _make_run(name, layers, (start, stop, period), reason, self._ignore)
             elif _has_like_neighbour(layers, start):
                 other = start if stop < len(layers) else start - 1  # the last has no next
                 if reason := self._why_different(layers, other, 1):
-                    yield _make_run(name, layers, start, stop, reason=reason)
+                    yield _make_run(name, layers, (start, stop, 1), reason)
             start = stop
 
     def _end_of_run(self, layers: Sequence[Any], start: int, period: int) -> int:
