@@ -137,17 +137,15 @@ def _stages(block: ODEBlock, plan: Plan) -> list[tuple[str, nn.Module]]:
     with torch.no_grad():
         values = stage_tensors(block)
     copies: dict[Tensor, Tensor] = {}
+    for name, rows in values.items():
+        copies |= {row: copy_like(stacks[name], row) for row in dict.fromkeys(rows)}
     found: dict[tuple[int, ...], tuple[str, nn.Module]] = {}
     stages = []
     for at in range(len(plan.points)):
-        own = {name: rows[at] for name, rows in values.items()}
-        key = tuple(id(value) for value in own.values())
+        own = {id(stacks[name]): copies[rows[at]] for name, rows in values.items()}
+        key = tuple(map(id, own.values()))
         if key not in found:
-            for name, value in own.items():
-                if value not in copies:
-                    copies[value] = copy_like(stacks[name], value)
-            memo = shared | {id(stacks[name]): copies[value] for name, value in own.items()}
-            module = copy.deepcopy(field, memo)
+            module = copy.deepcopy(field, shared | own)
             found[key] = f"stage{len(found)}", _trace(module) if _is_ours(module) else module
         stages.append(found[key])
     return stages
