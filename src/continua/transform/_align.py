@@ -67,14 +67,14 @@ def align(model: M, x: Any = None) -> M:
         True
     """
     refuse_elastic(model)
-    made = copied(model)
-    found = {name: block for name, block in blocks(made).items() if _buckets(block) > 1}
-    if not found:
-        kinds = {str(b) for block in blocks(made).values() for b in block.expansion.bases.values()}
+    if all(_buckets(block) < 2 for block in blocks(model).values()):
+        kinds = {str(b) for block in blocks(model).values() for b in block.expansion.bases.values()}
         raise ArgumentError(
             "align needs a block with PiecewiseConstant of at least 2 functions, one for each "
             f"layer; here the bases are {', '.join(sorted(kinds)) or 'none'}"
         )
+    made = copied(model)
+    found = {name: block for name, block in blocks(made).items() if _buckets(block) > 1}
     calls = {} if x is None else _record_calls(made, x)
     groups = {block: _groups(block, name, calls.get(block)) for name, block in found.items()}
     if not any(groups.values()):

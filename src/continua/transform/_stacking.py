@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from continua._errors import ShapeError
 from continua.basis import Basis, Constant, PiecewiseConstant
 from continua.block import ODEBlock
-from continua.field import copied, real, tensor, values_at
+from continua.field import copied, real, refuse_unsupported, tensor, values_at
 
 from ._differences import varies
 
@@ -79,6 +79,7 @@ def is_cache(value: Any) -> bool:
 
 def template(layer: nn.Module) -> nn.Module:
     """A copy of a layer to make a block of, its weights without memory and none of them frozen."""
+    refuse_unsupported(layer)
     memo: dict[int, Any] = {
         id(p): nn.Parameter(torch.empty_like(p, device="meta"))
         for name, p in layer.named_parameters()
