@@ -1,4 +1,4 @@
-"""Units of neighbouring depths put in the same order."""
+"""UnitTracker of neighbouring depths put in the same order."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ._batches import REFUSALS, Batches, call, evaluating
 from ._blocks import blocks, refuse_elastic
 from ._final import CONVOLUTIONS, LINEAR
 from ._stack import as_blocks
-from ._symmetry import Group, Units
+from ._symmetry import Group, UnitTracker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 M = TypeVar("M", bound=nn.Module)
 Tensors = dict[str, Tensor]
-#: what the field of a block is called with besides the depth: positional and by name
-Call = tuple[tuple[Any, ...], dict[str, Any]]
+#: what a block is called with: positional and by name
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def align(model: M, x: Any = None) -> M:
@@ -67,27 +67,24 @@ def align(model: M, x: Any = None) -> M:
         True
     """
     refuse_elastic(model)
-    found = {name: block for name, block in blocks(model).items() if _buckets(block) > 1}
-    if not found:
+    if all(_buckets(block) < 2 for block in blocks(model).values()):
         kinds = {str(b) for block in blocks(model).values() for b in block.expansion.bases.values()}
         raise ArgumentError(
             "align needs a block with PiecewiseConstant of at least 2 functions, one for each "
             f"layer; here the bases are {', '.join(sorted(kinds)) or 'none'}"
         )
     made = copied(model)
-    calls = {} if x is None else _calls(made, x)
-    some = False
-    for name in found:
-        block = blocks(made)[name]
-        if groups := _groups(block, name, calls.get(name)):
-            _permute(block, groups)
-            some = True
-    if not some:
+    found = {name: block for name, block in blocks(made).items() if _buckets(block) > 1}
+    calls = {} if x is None else _record_calls(made, x)
+    groups = {block: _groups(block, name, calls.get(block)) for name, block in found.items()}
+    if not any(groups.values()):
         raise ModuleError(
             "no block has units that can change places: align looks for a linear map, operations "
             "on each unit and another linear map, or for heads of attention, with the tensors of "
             "all of them in one PiecewiseConstant basis"
         )
+    for block, own in groups.items():
+        _permute(block, own)
     return made
 
 
@@ -100,22 +97,20 @@ def _buckets(block: ODEBlock) -> int:
 # -- what can be permuted
 
 
-def _groups(block: ODEBlock, name: str, given: Call | None) -> list[Group]:
+def _groups(block: ODEBlock, name: str, arguments: Arguments | None) -> list[Group]:
     """The units of a block's field that can change places at each depth."""
     module, basis = block.at(block.span[0]).eval(), PiecewiseConstant(_buckets(block))
-    given = given or _made_up(module, block, name)
-    names = [
-        key
-        for key, own in block.expansion.bases.items()
-        if own == basis and tensor(module, key).is_floating_point()
-    ]
-    units = Units({key: tensor(module, key) for key in names})
-    with torch.no_grad(), units:
-        out = _evaluated(module, block, given)
-    return [group for group in units.groups(out) if _holds(module, block, given, group)]
+    given = arguments or _make_arguments(module, block, name)
+    tensors = {
+        key: tensor(module, key) for key, own in block.expansion.bases.items() if own == basis
+    }
+    tracker = UnitTracker({key: t for key, t in tensors.items() if t.is_floating_point()})
+    with torch.no_grad(), tracker:
+        out = _evaluate(module, block, given)
+    return [group for group in tracker.groups(out) if _is_symmetry(module, block, given, group)]
 
 
-def _evaluated(module: nn.Module, block: ODEBlock, given: Call) -> Any:
+def _evaluate(module: nn.Module, block: ODEBlock, given: Arguments) -> Any:
     """The field at the start of the span."""
     args, kwargs = given
     s = torch.tensor(block.span[0], dtype=torch.float64)
@@ -127,37 +122,39 @@ def _evaluated(module: nn.Module, block: ODEBlock, given: Call) -> Any:
 
 
 @torch.no_grad()
-def _holds(module: nn.Module, block: ODEBlock, given: Call, group: Group) -> bool:
-    """Whether the units change places without a change of the output, tried out."""
-    module = copied(module)
-    generator = torch.Generator().manual_seed(0)
-    for name in dict.fromkeys(name for name, _ in group):  # or a map of zeros would hide it
+def _is_symmetry(module: nn.Module, block: ODEBlock, given: Arguments, group: Group) -> bool:
+    """Whether the output stays when the units change places, tried out with random weights.
+
+    Those of the module may hide a change, such as a map of zeros.
+    """
+    module, generator = copied(module), torch.Generator().manual_seed(0)
+    values: Tensors = {}
+    for name in dict.fromkeys(name for name, _ in group):
         value = tensor(module, name)
         noise = torch.rand(value.shape, generator=generator).to(value)
-        put(module, block.expansion.names(name), value * (0.5 + noise) + 0.1 * noise)
-    before = _evaluated(module, block, given)
+        values[name] = value * (0.5 + noise) + 0.1 * noise
+        put(module, block.expansion.names(name), values[name])
+    before = _evaluate(module, block, given)
     order = torch.randperm(len(next(iter(group.values()))), generator=generator)
-    values = {name: tensor(module, name).clone() for name, _ in group}
-    _reorder(values, group, order)
-    for name, value in values.items():
-        put(module, block.expansion.names(name), value)
-    after = _evaluated(module, block, given)
+    _reorder(values, group, order)  # which the module has now
+    after = _evaluate(module, block, given)
     if not isinstance(before, Tensor):
         return False
     close = torch.finfo(before.dtype).eps ** 0.5 * before.abs().max()
     return bool((after - before).abs().max() <= close)
 
 
-def _calls(model: nn.Module, x: Any) -> dict[str, Call]:
+def _record_calls(model: nn.Module, x: Any) -> dict[nn.Module, Arguments]:
     """What the blocks of a model are called with."""
     (batch,) = Batches(model, [x])
-    names = {block: name for name, block in blocks(model).items()}
-    found: dict[str, Call] = {}
+    found: dict[nn.Module, Arguments] = {}
 
     def note(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        found[names[block]] = (args, kwargs)  # type: ignore[index]
+        found[block] = (args, kwargs)
 
-    handles = [block.register_forward_pre_hook(note, with_kwargs=True) for block in names]
+    handles = [
+        block.register_forward_pre_hook(note, with_kwargs=True) for block in blocks(model).values()
+    ]
     try:
         with torch.no_grad(), as_blocks(model), evaluating(model):
             call(model, batch)
@@ -167,17 +164,18 @@ def _calls(model: nn.Module, x: Any) -> dict[str, Call]:
     return found
 
 
-def _made_up(module: nn.Module, block: ODEBlock, name: str) -> Call:
+def _make_arguments(module: nn.Module, block: ODEBlock, name: str) -> Arguments:
     """A state that the field takes."""
     maps = [part for part in module.modules() if isinstance(part, LINEAR)]
     like = next(module.parameters(), torch.empty(0))
-    for shape in (*_shapes(maps[0], "in"), *_shapes(maps[-1], "out")) if maps else ():
+    shapes = [*_state_shapes(maps[0], "in"), *_state_shapes(maps[-1], "out")] if maps else []
+    for shape in shapes:
         # Not constant, which a norm would turn into zeros that hide a change.
         state = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(like)
-        given: Call = ((state,), {})
+        given: Arguments = ((state,), {})
         try:
             with torch.no_grad():
-                if _evaluated(module, block, given).shape == torch.Size(shape):
+                if _evaluate(module, block, given).shape == torch.Size(shape):
                     return given
         except REFUSALS:
             continue
@@ -185,7 +183,7 @@ def _made_up(module: nn.Module, block: ODEBlock, name: str) -> Call:
     raise ModuleError(f"{where} takes no state that align could make up; give one: align(model, x)")
 
 
-def _shapes(part: nn.Module, end: str) -> list[tuple[int, ...]]:
+def _state_shapes(part: nn.Module, end: str) -> list[tuple[int, ...]]:
     """Shapes of states that a map may take or give, those of fewer dimensions first."""
     if isinstance(part, CONVOLUTIONS):
         return [(2, getattr(part, f"{end}_channels"), *[8] * len(part.kernel_size))]
@@ -208,16 +206,17 @@ def _permute(block: ODEBlock, groups: list[Group]) -> None:
         while better:
             better = False
             for group in groups:
-                order = torch.from_numpy(assignment(-_products(near, here, group)))
+                order = torch.from_numpy(assignment(-_inner_products(near, here, group)))
                 tried = here | {name: here[name].clone() for name, _ in group}
                 _reorder(tried, group, order)
                 if _distance(near, tried) < (1 - 1e-12) * _distance(near, here):
                     here, better = tried, True
-                    _reorder({name: stacks[name][k] for name, _ in group}, group, order)
+        for name, stack in stacks.items():
+            stack[k] = here[name]
     block.rebase({name: (block.expansion.bases[name], stack) for name, stack in stacks.items()})
 
 
-def _products(near: Tensors, here: Tensors, group: Group) -> NDArray[np.float64]:
+def _inner_products(near: Tensors, here: Tensors, group: Group) -> NDArray[np.float64]:
     """The inner products of all units at one depth with all at the next, `[n, n]`."""
     total = torch.zeros(())
     for (name, dim), positions in group.items():

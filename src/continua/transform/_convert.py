@@ -12,20 +12,17 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError, ModuleError
 from continua.basis import Constant
 from continua.block import ODEBlock
-from continua.field import Field, copied, refuse_unsupported
+from continua.field import Field, copied
 from continua.gradient import Gradient
 from continua.solve import Euler
 
-from ._alike import compare
 from ._blocks import set_recipe
-from ._counts import beside
+from ._differences import differences
 from ._runs import LayerRun, stacks
-from ._stack import with_blocks
+from ._stack import list_with_blocks
 from ._stacking import Increment, fill, template
 
 Skip = Literal["inside", "outside"]
-#: what is a list of layers and not a model that calls some
-LISTS = (list, tuple, Mapping, nn.ModuleList, nn.ModuleDict, nn.Sequential)
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -111,66 +108,94 @@ def convert(
     if skip not in get_args(Skip):
         raise ArgumentError(f"skip is 'inside' or 'outside', not {skip!r}")
     ignored = [ignore] if isinstance(ignore, str) else list(ignore)
-    if isinstance(model, nn.Module) and not _is_list(model):
-        if skip != "inside" or gradient is not None:
-            raise ArgumentError(
-                "skip and gradient are for a list of layers; the forward of a model is its own"
+    if not isinstance(model, nn.Module) or _is_list_of_layers(model):
+        return _convert_layers(_check_layers(model, skip), skip, ignored, gradient)
+    if skip != "inside" or gradient is not None:
+        raise ArgumentError(
+            "skip and gradient are for a list of layers; the forward of a model is its own"
+        )
+    patterns = [only] if isinstance(only, str) else list(only)
+    return _convert_model(model, ignored, patterns, copy)
+
+
+def _is_list_of_layers(model: nn.Module) -> bool:
+    """Whether a module is a list of layers; a sequence of different parts is a model."""
+    if isinstance(model, nn.Sequential):
+        return len({type(part) for part in model}) <= 1
+    return isinstance(model, nn.ModuleList | nn.ModuleDict)
+
+
+# -- a list of layers
+
+
+def _check_layers(layers: Any, skip: Skip) -> list[nn.Module]:
+    if isinstance(layers, Mapping | nn.ModuleDict):
+        layers = layers.values()
+    if not isinstance(layers, Iterable) or isinstance(layers, str | bytes | Tensor):
+        raise ArgumentError(
+            f"convert takes a model, which is an nn.Module, or a list of layers, not "
+            f"{type(layers).__name__}"
+        )
+    listed = list(layers)
+    if not listed:
+        raise ArgumentError("layers is empty: a block needs at least one")
+    for i, layer in enumerate(listed):
+        if not isinstance(layer, nn.Module):
+            raise ModuleError(f"layer {i} is a {type(layer).__name__}, not an nn.Module")
+        if isinstance(layer, Field) and skip == "inside":
+            raise ModuleError(
+                f"layer {i} is a Field, which gives dz/ds and adds nothing itself: skip='outside'"
             )
-        return _convert_model(model, ignored, [only] if isinstance(only, str) else only, copy)
-    made = _checked(model, skip)
-    for i, (one, other) in enumerate(pairwise(made)):
+    return listed
+
+
+def _convert_layers(
+    layers: Sequence[nn.Module], skip: Skip, ignore: Sequence[str], gradient: Gradient | None
+) -> ODEBlock:
+    for i, (one, other) in enumerate(pairwise(layers)):
         both = f"layers {i} and {i + 1}"
-        for difference in compare(both, one, other, ignored):
+        for difference in differences(both, one, other, ignore):
             raise ModuleError(difference.sentence(both))
-    first, count = template(made[0]), len(made)
-    field, prefix = (Increment(first), "layer.") if skip == "inside" else (first, "")
-    span = (0.0, float(count))
-    block = ODEBlock(field, Constant(), Euler(steps=count), gradient, span=span)
-    fill(block, prefix, made)
+    field, count = template(layers[0]), len(layers)
+    field = Increment(field) if skip == "inside" else field
+    solver, span = Euler(steps=count), (0.0, float(count))
+    block = ODEBlock(field, Constant(), solver, gradient, span=span)
+    fill(block, layers)
     return block
 
 
-def _is_list(model: nn.Module) -> bool:
-    """Whether a module is a list of layers; a sequence of different parts is a model."""
-    if not isinstance(model, nn.Sequential):
-        return isinstance(model, LISTS)
-    return len({type(part) for part in model}) <= 1
+# -- a model
 
 
 def _convert_model(model: M, ignore: Sequence[str], only: Sequence[str], copy: bool) -> M:
     made = copied(model) if copy else model
     found = stacks(made, ignore=ignore)
-    named = [run for run in found if any(fnmatchcase(run.name, pattern) for pattern in only)]
-    runs = [run for run in named if not run.reason]
+    runs = [
+        run
+        for run in found
+        if not run.reason and any(fnmatchcase(run.name, pattern) for pattern in only)
+    ]
     if not runs:
-        raise ModuleError(_nothing(model, found, only))
+        raise ModuleError(_why_no_runs(model, found, only))
     return convert_runs(made, runs)
 
 
-def convert_runs(model: M, found: Sequence[LayerRun]) -> M:
-    """Put blocks in the place of runs of a model's layers, which is changed itself."""
-    runs: dict[str, list[LayerRun]] = {}
-    for run in found:
-        runs.setdefault(run.name, []).append(run)
-    for name, own in runs.items():
-        total = len(model.get_submodule(name)._modules)
-        for run in own:
-            assert run.layout is not None
-            run.layout.beside = beside(model, name, total, runs)
-    changed = {
-        id(container): with_blocks(container, own, move=True)
-        for name, own in runs.items()
-        for container in [model.get_submodule(name)]
-    }
+def convert_runs(model: M, runs: Sequence[LayerRun]) -> M:
+    """Put blocks in the place of runs of a model's layers, in place."""
+    names = dict.fromkeys(run.name for run in runs)
+    lists: dict[nn.Module, nn.Module] = {}
+    for name in names:
+        own = [run for run in runs if run.name == name]
+        lists[model.get_submodule(name)] = list_with_blocks(model, name, own, names)
     set_recipe(model, None)  # its factory would make the layers again
     for module in list(model.modules()):
         for name, child in module._modules.items():
-            if id(child) in changed:
-                module._modules[name] = changed[id(child)]
-    return changed.get(id(model), model)  # type: ignore[return-value]
+            if child in lists:
+                module._modules[name] = lists[child]
+    return lists.get(model, model)  # type: ignore[return-value]
 
 
-def _nothing(model: nn.Module, found: Sequence[LayerRun], only: Sequence[str]) -> str:
+def _why_no_runs(model: nn.Module, found: Sequence[LayerRun], only: Sequence[str]) -> str:
     """Why a model has no run of like layers."""
     name = type(model).__name__
     taken = [run.name for run in found if not run.reason]
@@ -180,25 +205,3 @@ def _nothing(model: nn.Module, found: Sequence[LayerRun], only: Sequence[str]) -
         return f"{name} has blocks already, and no further layers that are alike"
     why = f": {found[0].name or 'it'}, {found[0].reason}" if found else ""
     return f"{name} has no two like layers in a row{why}"
-
-
-def _checked(layers: Iterable[nn.Module], skip: Skip) -> list[nn.Module]:
-    if isinstance(layers, Mapping | nn.ModuleDict):
-        layers = layers.values()
-    if not isinstance(layers, Iterable) or isinstance(layers, str | bytes | Tensor):
-        raise ArgumentError(
-            f"convert takes a model, which is an nn.Module, or a list of layers, not "
-            f"{type(layers).__name__}"
-        )
-    made = list(layers)
-    if not made:
-        raise ArgumentError("layers is empty: a block needs at least one")
-    for i, layer in enumerate(made):
-        if not isinstance(layer, nn.Module):
-            raise ModuleError(f"layer {i} is a {type(layer).__name__}, not an nn.Module")
-        if isinstance(layer, Field) and skip == "inside":
-            raise ModuleError(
-                f"layer {i} is a Field, which gives dz/ds and adds nothing itself: skip='outside'"
-            )
-        refuse_unsupported(layer)
-    return made

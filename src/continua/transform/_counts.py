@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from ._layers import Count
+from ._layout import Count
 
 #: the names that configs have for a number of layers
 NUMBERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers")

@@ -74,50 +74,52 @@ def refine(model: nn.Module, optimizer: Any = None, factor: int = 2) -> Any:
         )
     model = gathered(model)
     fine = copied(model)
-    matrices: dict[int, Tensor] = {}  # by the new parameter
+    matrices: dict[Tensor, Tensor] = {}  # by the new parameter
     for block in blocks(fine).values():
-        stacks, found = {}, {}
-        for name, basis in block.expansion.bases.items():
-            finer, matrix = basis.refined(factor)
-            stacks[name] = (finer, change_basis(matrix, tensor(block.field, name)))
-            found[name] = matrix
+        finer = {name: basis.refined(factor) for name, basis in block.expansion.bases.items()}
+        stacks = {
+            name: (basis, change_basis(matrix, tensor(block.field, name)))
+            for name, (basis, matrix) in finer.items()
+        }
         block.rebase(stacks, block.solver.refined(factor))
-        matrices |= {id(tensor(block.field, name)): matrix for name, matrix in found.items()}
+        matrices |= {tensor(block.field, name): matrix for name, (_, matrix) in finer.items()}
     tie(coefficients(model), fine)
-    return fine if optimizer is None else (fine, _carried(optimizer, model, fine, matrices))
+    if optimizer is None:
+        return fine
+    return fine, _refine_optimizer(optimizer, model, fine, matrices)
 
 
-def _carried(
-    optimizer: Optimizer, model: nn.Module, fine: nn.Module, matrices: dict[int, Tensor]
+def _refine_optimizer(
+    optimizer: Optimizer, model: nn.Module, fine: nn.Module, matrices: dict[Tensor, Tensor]
 ) -> Optimizer:
     """The optimizer for the parameters of the refined model."""
     new = dict(fine.named_parameters())
-    pairs = {id(p): new[name] for name, p in model.named_parameters()}
+    pairs = {p: new[name] for name, p in model.named_parameters()}
     held = [p for group in optimizer.param_groups for p in group["params"]]
-    if not any(id(p) in pairs for p in held):
+    if not any(p in pairs for p in held):
         raise ArgumentError(
             "the optimizer holds no parameter of the model; give the one that trains it"
         )
     if isinstance(optimizer, LBFGS):
-        raise _refused(optimizer)
+        raise _state_error(optimizer)
     # The memo of the copy holds the new parameters in the old ones' place.
-    made = copy.deepcopy(optimizer, {id(p): pairs.get(id(p), p) for p in held})
+    made = copy.deepcopy(optimizer, {id(p): pairs.get(p, p) for p in held})
     for old in held:
-        parameter = pairs.get(id(old))
-        if parameter is None or id(parameter) not in matrices or parameter not in made.state:
+        parameter = pairs.get(old)
+        if parameter not in matrices:
             continue
-        state = made.state[parameter]
+        state = made.state.get(parameter, {})
         for key, value in state.items():
             if isinstance(value, Tensor) and value.numel() > 1:
                 if value.shape != old.shape:
-                    raise _refused(optimizer)
-                refined = change_basis(matrices[id(parameter)], value)
+                    raise _state_error(optimizer)
+                refined = change_basis(matrices[parameter], value)
                 # Mean squares, which a spline's map could push below zero.
                 state[key] = refined.clamp(min=0) if bool((value >= 0).all()) else refined
     return made
 
 
-def _refused(optimizer: Optimizer) -> ArgumentError:
+def _state_error(optimizer: Optimizer) -> ArgumentError:
     return ArgumentError(
         f"the state of {type(optimizer).__name__} cannot be carried over; refine the model alone "
         "and make a new optimizer"

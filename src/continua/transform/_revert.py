@@ -14,9 +14,9 @@ from continua._errors import ArgumentError
 from continua.basis import PiecewiseConstant
 from continua.block import ODEBlock
 
-from ._blocks import blocks, refuse_elastic, set_recipe
+from ._blocks import blocks_if_any, refuse_elastic, set_recipe
 from ._layers import LayerBlock
-from ._stack import lists
+from ._stack import layer_lists
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -40,16 +40,17 @@ def revert(model: M) -> M:
         >>> [type(layer).__name__ for layer in ct.revert(small).layers]
         ['TransformerEncoderLayer', 'TransformerEncoderLayer']
     """
-    made, names = plain_layers(model)
-    for name, block in blocks(model).items():
+    found = blocks_if_any(model)
+    made, names = to_plain_layers(model)
+    for name, block in found.items():
         if isinstance(block, LayerBlock):
-            _warn_copies(name, block)
+            _warn_of_copies(name, block)
     _check_config(made, names)
     return made
 
 
-def _warn_copies(name: str, block: LayerBlock) -> None:
-    """Warn of buckets that several layers share, and that plain layers cannot."""
+def _warn_of_copies(name: str, block: LayerBlock) -> None:
+    """Warn of weights that steps share and plain layers have several times."""
     bases = block.expansion.weights.values()
     sets = max((basis.size for basis in bases if isinstance(basis, PiecewiseConstant)), default=0)
     if 0 < sets < min(block.steps, block.layout.units):
@@ -60,12 +61,10 @@ def _warn_copies(name: str, block: LayerBlock) -> None:
         )
 
 
-def plain_layers(model: M) -> tuple[M, list[str]]:
-    """The same without a look at the config, and the names of the lists of layers."""
+def to_plain_layers(model: M) -> tuple[M, list[str]]:
+    """The model with plain layers, and the names of the lists that hold them."""
     refuse_elastic(model)
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
-    found = lists(model)
+    found = layer_lists(model)
     if not found:
         alone = isinstance(model, ODEBlock)
         raise ArgumentError(
@@ -74,29 +73,27 @@ def plain_layers(model: M) -> tuple[M, list[str]]:
             if alone
             else f"{type(model).__name__} has no layers that continua.convert(model) has converted"
         )
-    memo: dict[Any, Any] = {}
-    plain = {}
-    for one in found:
-        empty = nn.Sequential() if isinstance(one, nn.Sequential) else nn.ModuleList()
-        memo[id(one)] = plain[id(one)] = empty
+    # The memo of the copy holds plain lists in the place of those with blocks.
+    memo: dict[Any, Any] = {
+        id(one): nn.Sequential() if isinstance(one, nn.Sequential) else nn.ModuleList()
+        for one in found.values()
+    }
+    plain = [memo[id(one)] for one in found.values()]
     made = copy.deepcopy(model, memo)
-    for one in found:
-        empty = plain[id(one)]
-        own = {
-            name: value for name, value in vars(one).items() if name not in ("_modules", "whole")
-        }
+    for one, empty in zip(found.values(), plain, strict=True):
+        own = {k: value for k, value in vars(one).items() if k not in ("_modules", "whole")}
         vars(empty).update(copy.deepcopy(own, memo))
-        one.plain(memo, empty)
+        for name, layer in one.plain_layers(memo).items():
+            empty.add_module(name, layer)
     set_recipe(made, None)
-    names = [name for name, part in made.named_modules() if any(part is e for e in plain.values())]
-    return made, names
+    return made, list(found)
 
 
 def _check_config(model: nn.Module, names: Sequence[str]) -> None:
     """Warn if the class of a model makes other layers of its config than the model has.
 
     Args:
-        model: one of `transformers`, or any other, of which nothing is asked.
+        model: one of `transformers`; any other is not checked.
         names: of the lists of layers to look at.
     """
     kind: Any = type(model)
@@ -114,7 +111,7 @@ def _check_config(model: nn.Module, names: Sequence[str]) -> None:
         if shapes(again) == shapes(model):
             return
         why = f"{kind.__name__}(config) makes other layers"
-    except Exception as error:  # whatever a class has to say about a config
+    except Exception as error:  # a class may raise anything on a config that it does not take
         why = str(error).strip().partition("\n")[0]
     warnings.warn(
         f"the config of {kind.__name__} does not say how many layers it has now, so that "

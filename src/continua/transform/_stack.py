@@ -1,9 +1,10 @@
-"""The list of layers of a model, of which runs are blocks."""
+"""Lists of layers in which blocks stand in the place of layers."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,20 +13,21 @@ from torch import nn
 
 from continua._errors import ModuleError
 
-from ._layers import Group, Index, LayerBlock, Layout
-from ._runs import LayerRun, indices
+from ._counts import beside, counts
+from ._layers import Group, LayerBlock
+from ._layout import Index, Layout, indices
+from ._runs import LayerRun
 from ._stacking import is_cache, with_hidden
 
 
 class Layers(nn.Module):
-    """A list of layers of which runs are blocks.
+    """A list of layers, some of which are steps of blocks.
 
-    The forward of a model iterates over it as over the list that it was: it gives the layers one
-    by one, those of a block with the weights at its steps.
+    The model iterates over it as over the list that it was: a block gives one layer for each of
+    its steps.
 
     Attributes:
-        whole: whether a block is given as one layer that takes all its steps, as those need it
-            that follow the states of blocks.
+        whole: True gives each block as one layer that takes all its steps.
     """
 
     whole = False
@@ -36,7 +38,7 @@ class Layers(nn.Module):
             if not isinstance(module, LayerBlock):
                 yield module
             elif self.whole:
-                yield _Whole(module)
+                yield BlockAsLayer(module)
             else:
                 if module.layout.total != total:
                     module.layout.total = total
@@ -56,13 +58,14 @@ class Layers(nn.Module):
                 "layers itself, and that number has to change with them"
             ) from None
 
-    def __bool__(self) -> bool:
-        return True
-
     __repr__ = nn.Module.__repr__
 
-    def plain(self, memo: dict[Any, Any], into: nn.Module) -> None:
-        """Put plain layers into a list that is empty."""
+    def plain_layers(self, memo: dict[Any, Any]) -> dict[str, nn.Module | None]:
+        """Copies of the layers by name, without blocks.
+
+        Args:
+            memo: of a deep copy of the model, whose objects they share.
+        """
         made: list[tuple[str, nn.Module | None]] = []
         for name, module in self._modules.items():
             if isinstance(module, LayerBlock):
@@ -70,41 +73,36 @@ class Layers(nn.Module):
             else:
                 made.append((name, copy.deepcopy(module, memo)))
         numbered = all(name.isdigit() for name, _ in made)
-        for i, (name, layer) in enumerate(made):
-            into.add_module(str(i) if numbered else name, layer)
+        return {str(i) if numbered else name: layer for i, (name, layer) in enumerate(made)}
 
 
 class LayerList(Layers, nn.ModuleList):
-    """An `nn.ModuleList` of which runs are blocks."""
+    """An `nn.ModuleList` with blocks."""
 
 
 class LayerSequence(Layers, nn.Sequential):
-    """An `nn.Sequential` of which runs are blocks."""
+    """An `nn.Sequential` with blocks."""
 
 
-class _Whole:
-    """A block in the place of its layers: it takes what a layer takes, and returns as much."""
+class BlockAsLayer:
+    """A block that takes what a layer takes and returns what its last layer returns."""
 
     def __init__(self, block: LayerBlock):
         self._block = block
 
     def __call__(self, z: Any, *args: Any, **kwargs: Any) -> Any:
-        outs: list[Any] = [None]
+        outs = deque[Any](maxlen=1)
         layer: Any = self._block.field.layer
-
-        def note(_m: nn.Module, _a: Any, out: Any) -> None:
-            outs[0] = out
-
-        handle = layer.register_forward_hook(note)
+        handle = layer.register_forward_hook(lambda _module, _args, out: outs.append(out))
         try:
             args = tuple(None if is_cache(a) else a for a in args)
             kwargs = {name: None if is_cache(a) else a for name, a in kwargs.items()}
             end = self._block(z, *args, **kwargs)
-            if outs[0] is None:  # the fit of layers puts something else in the block's place
+            if not outs:  # the fit of layers puts something else in the block's place
                 self._block.slope(self._block.span[0], z, *args, **kwargs)
         finally:
             handle.remove()
-        return with_hidden(outs[0], end)
+        return with_hidden(outs[-1], end)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._block.layers()[0], name)
@@ -117,20 +115,20 @@ class _Whole:
         )
 
 
-def lists(model: nn.Module) -> list[Layers]:
-    """The lists of a model of which runs are blocks."""
-    return [module for module in model.modules() if isinstance(module, Layers)]
+def layer_lists(model: nn.Module) -> dict[str, Layers]:
+    """The lists of a model's layers that have blocks, by name."""
+    return {name: part for name, part in model.named_modules() if isinstance(part, Layers)}
 
 
 def converted(model: nn.Module) -> bool:
     """Whether `convert` has put blocks into lists of the model's layers."""
-    return bool(lists(model))
+    return bool(layer_lists(model))
 
 
 @contextmanager
 def as_blocks(*models: nn.Module) -> Iterator[None]:
-    """Let models call their blocks as a whole."""
-    found = [one for model in models for one in lists(model)]
+    """Let models call each of their blocks as one layer."""
+    found = [one for model in models for one in layer_lists(model).values()]
     fast = torch.backends.mha.get_fastpath_enabled()
     for one in found:
         one.whole = True
@@ -144,38 +142,55 @@ def as_blocks(*models: nn.Module) -> Iterator[None]:
             one.whole = False
 
 
-def with_blocks(container: nn.Module, runs: Sequence[LayerRun], *, move: bool) -> Layers:
-    """A list of layers with blocks in the place of runs."""
-    kind = LayerSequence if isinstance(container, nn.Sequential) else LayerList
-    made = kind()
+def list_with_blocks(
+    model: nn.Module, name: str, runs: Sequence[LayerRun], taken: Container[str]
+) -> Layers:
+    """A list of a model's layers with blocks in the place of runs.
+
+    Args:
+        model: any module.
+        name: of the list.
+        runs: in the list, in order. Their layers give up their memory.
+        taken: the names of all lists in which layers become blocks.
+    """
+    container = model.get_submodule(name)
+    made = LayerSequence() if isinstance(container, nn.Sequential) else LayerList()
     vars(made).update({k: v for k, v in vars(container).items() if k != "_modules"})
-    children = list(container._modules.items())
-    at = 0
-    for run in runs:
-        assert run.layout is not None
-        for name, child in children[at : run.start]:
-            made.add_module(name, child)
-        layers: list[Any] = [child for _, child in children[run.start : run.stop]]
-        p = run.period
-        units = layers if p == 1 else [Group(layers[i : i + p]) for i in range(0, len(layers), p)]
-        for unit in units:
-            unit.training = layers[0].training
-        run.layout.names = [name for name, _ in children[run.start : run.stop]]
-        run.layout.behind = _behind(run, runs, children)
-        made.add_module(f"block{run.start}", LayerBlock(units, run.layout, move=move))
-        at = run.stop
-    for name, child in children[at:]:
-        made.add_module(name, child)
+    names, layers = list(container._modules), list[Any](container._modules.values())
+    ends = {run.stop: run for run in runs}
+    parts: list[tuple[str, Any]] = []  # from the last to the first
+    behind: list[Layout | Index] = []
+    at = len(layers)
+    while at > 0:
+        if run := ends.get(at):
+            at = run.start
+            layout = Layout(
+                start=at,
+                units=(run.stop - at) // run.period,
+                period=run.period,
+                ignore=run.ignore,
+                names=names[at : run.stop],
+                counts=counts(model, name, len(layers)),
+                beside=beside(model, name, len(layers), taken),
+                behind=tuple(behind),
+            )
+            parts.append((f"block{at}", _block(layers[at : run.stop], layout)))
+            behind.append(layout)
+        else:
+            at -= 1
+            parts.append((names[at], layers[at]))
+            behind += [] if layers[at] is None else indices(layers[at], at)
+    for part, module in reversed(parts):
+        made.add_module(part, module)
     return made
 
 
-def _behind(
-    run: LayerRun, runs: Sequence[LayerRun], children: Sequence[tuple[str, nn.Module | None]]
-) -> list[Layout | Index]:
-    """The runs and the indices in layers behind a run, which follow its number of layers."""
-    inside = {i for other in runs for i in range(other.start, other.stop)}
-    found: list[Layout | Index] = [o.layout for o in runs if o.start > run.start and o.layout]
-    for i, (_, child) in enumerate(children):
-        if i >= run.stop and i not in inside and child is not None:
-            found += indices(child, i)
-    return found
+def _block(layers: list[nn.Module], layout: Layout) -> LayerBlock:
+    """The layers of a run as a block."""
+    layout.read_settings(layers)
+    if (period := layout.period) == 1:
+        return LayerBlock(layers, layout)
+    groups = [Group(layers[i : i + period]) for i in range(0, len(layers), period)]
+    for group in groups:
+        group.training = layers[0].training
+    return LayerBlock(groups, layout)

@@ -1,24 +1,20 @@
-"""Layers of one structure as the coefficients of one block."""
+"""Layers of one structure as the coefficients of one block, and what they take and return."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from itertools import chain, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from continua._errors import ModuleError, ShapeError
+from continua._errors import ShapeError
 from continua.basis import Basis, Constant, PiecewiseConstant
 from continua.block import ODEBlock
-from continua.field import copied, tensor
+from continua.field import copied, real, refuse_unsupported, tensor, values_at
 
-from ._alike import all_tensors
-
-#: what counts batches, of which a block has one
-COUNTER = "num_batches_tracked"
+from ._differences import varies
 
 
 class Increment(nn.Module):
@@ -29,23 +25,25 @@ class Increment(nn.Module):
         self.layer = layer
 
     def forward(self, z: Tensor, /, *args: Any, **kwargs: Any) -> Tensor:
-        out = self.layer(z, *args, **kwargs)
+        out = self.state(self.layer(z, *args, **kwargs))
+        check_shape(self.layer, z, out)
+        return out - z
+
+    def state(self, out: Any) -> Tensor:
+        """The state in the output of the layer."""
         if not isinstance(out, Tensor):
             raise ShapeError(
                 f"{type(self.layer).__name__} returns a {type(out).__name__}; a layer of a block "
                 "takes and returns one tensor: wrap it in a module that picks it"
             )
-        check_shape(self.layer, z, out)
-        return out - z
+        return out
 
 
 class LayerIncrement(Increment):
     """What a layer of a model adds to its hidden state."""
 
-    def forward(self, z: Tensor, /, *args: Any, **kwargs: Any) -> Tensor:
-        out = hidden(self.layer(z, *args, **kwargs))
-        check_shape(self.layer, z, out)
-        return out - z
+    def state(self, out: Any) -> Tensor:
+        return hidden(out)
 
 
 def check_shape(layer: nn.Module, z: Tensor, out: Tensor) -> None:
@@ -81,83 +79,75 @@ def is_cache(value: Any) -> bool:
 
 def template(layer: nn.Module) -> nn.Module:
     """A copy of a layer to make a block of, its weights without memory and none of them frozen."""
+    refuse_unsupported(layer)
     memo: dict[int, Any] = {
         id(p): nn.Parameter(torch.empty_like(p, device="meta"))
-        for p in layer.parameters()
-        if varies(p)
+        for name, p in layer.named_parameters()
+        if varies(layer, name, p)
     }
     return copied(layer, memo)
 
 
-def varies(parameter: Tensor) -> bool:
-    """Whether a parameter can be a function of depth."""
-    return parameter.is_floating_point() or parameter.is_complex()
-
-
-def fill(block: ODEBlock, prefix: str, layers: Sequence[nn.Module], *, move: bool = False) -> None:
+def fill(block: ODEBlock, layers: Sequence[nn.Module], *, move: bool = False) -> None:
     """Give a block the tensors of layers, one bucket for each.
 
     Args:
-        block: of the first layer's `template`.
-        prefix: of the layer's names in the field.
+        block: of the `template` of a layer, or of its `Increment`.
         layers: have one structure.
-        move: whether the memory of the layers is given up on the way.
+        move: True makes the layers' tensors views of the coefficients, so that they need no
+            memory of their own.
     """
-    count = len(layers)
-    buckets = PiecewiseConstant(count)
-    every = [all_tensors(layer) for layer in layers]
-    columns = {prefix + name: [tensors[name] for tensors in every] for name in every[0]}
-    further = {*chain(*block.expansion.aliases.values())}
-    for name, values in columns.items():
-        if name not in block.expansion.bases and name not in further:
-            _check_same(block.field, name, values)
-    trained = {name: columns[name][0].requires_grad for name in block.expansion.weights}
+    prefix = "layer." if isinstance(block.field, Increment) else ""
     stacks: dict[str, tuple[Basis, Tensor]] = {}
     for name in block.expansion.bases:
-        values = columns.pop(name)
-        shared = count > 1 and all(value is values[0] for value in values)
-        kept = values[:1] if shared else values
-        stacks[name] = (Constant() if shared else buckets, _stacked(kept, move))
+        values = [tensor(layer, name.removeprefix(prefix)) for layer in layers]
+        basis: Basis = PiecewiseConstant(len(layers))
+        if len(layers) > 1 and all(value is values[0] for value in values):
+            basis, values = Constant(), values[:1]
+        stack = _stack_tensors(values, move)
+        if name in block.expansion.weights:
+            stack = nn.Parameter(stack, values[0].requires_grad)
+        stacks[name] = basis, stack
     block.rebase(stacks)
-    for name, trains in trained.items():
-        tensor(block.field, name).requires_grad_(trains)
     block.training = block.field.training = layers[0].training
 
 
-def _check_same(field: nn.Module, name: str, values: Sequence[Tensor]) -> None:
-    """Refuse what is no function of depth and yet differs from layer to layer."""
-    for i, (one, other) in enumerate(pairwise(values)):
-        if not same_constant(field, name, one, other):
-            raise ModuleError(
-                f"layers {i} and {i + 1} differ in {name.removeprefix('layer.')!r}, {CONSTANT_ONLY}"
-            )
+def _stack_tensors(values: Sequence[Tensor], move: bool) -> Tensor:
+    """The values in one tensor, each in the memory layout that it has.
 
-
-CONSTANT_ONLY = (
-    "which cannot vary with depth: it is neither a weight nor a finite floating-point buffer that "
-    "is saved"
-)
-
-
-def same_constant(module: nn.Module, name: str, one: Tensor, other: Tensor) -> bool:
-    """Whether two layers agree in a tensor that is no function of depth."""
-    path, _, key = name.rpartition(".")
-    counts = key == COUNTER and getattr(module.get_submodule(path), "momentum", 0) is not None
-    return counts or one.is_meta or torch.equal(one, other)
-
-
-def _stacked(values: Sequence[Tensor], move: bool) -> Tensor:
-    """The values one behind the other, each in the memory layout that it has.
-
-    Row by row, so that moving them takes little more memory than they have.
+    One after another, so that moving them takes little more memory than they have.
     """
     order = sorted(range(values[0].dim()), key=values[0].stride, reverse=True)
     back = [order.index(d) + 1 for d in range(len(order))]
     first = values[0].detach().permute(order)
-    rows = first.new_empty((len(values), *first.shape))
-    made = rows.permute(0, *back)
+    made = first.new_empty((len(values), *first.shape)).permute(0, *back)
     for i, value in enumerate(values):
         made[i].copy_(value.detach())
         if move:
             value.data = made[i]
     return made
+
+
+def stage_tensors(block: ODEBlock) -> dict[str, list[Tensor]]:
+    """The weights and state of a block at every evaluation of its solver.
+
+    Evaluations that read the same value get the same tensor.
+    """
+    plan, expansion = block.plan, block.expansion
+    assert plan is not None
+    found = {}
+    for name, basis in expansion.bases.items():
+        stack, sampling = tensor(block.field, name), plan.samplings[basis]
+        rows = sampling.rows
+        if rows is not None:
+            rows = rows.to(stack.device, real(stack.dtype))
+        values = values_at({name: basis}, {name: stack}, {basis: rows}, expansion.constraints)
+        distinct = values[name].unbind(0)
+        found[name] = [distinct[i] for i in sampling.index]
+    return found
+
+
+def copy_like(stack: Tensor, value: Tensor) -> Tensor:
+    """A copy of a value, which is a parameter if the coefficients are."""
+    value = value.detach().clone()
+    return nn.Parameter(value, stack.requires_grad) if isinstance(stack, nn.Parameter) else value

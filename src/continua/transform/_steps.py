@@ -17,7 +17,8 @@ from continua.solve import Stats
 from ._stacking import check_shape, hidden, is_cache, with_hidden
 
 if TYPE_CHECKING:
-    from ._layers import LayerBlock, Layout
+    from ._layers import LayerBlock
+    from ._layout import Layout
 
 #: of devices, where two tensors can be asked whether they are the same memory
 KINDS = ("cpu", "cuda", "mps")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import operator
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,13 +14,13 @@ from torch.fx.proxy import GraphAppendingTracer
 
 from continua._errors import ArgumentError, ModuleError
 from continua.block import ODEBlock, Plan
-from continua.field import Field, gathered, put, tensor, values_at
+from continua.field import Field, gathered, tensor
 from continua.solve import Dynamics, Evaluate, RungeKutta, Stage
 
 from ._blocks import blocks, blocks_if_any, refuse_elastic, set_recipe
-from ._revert import plain_layers
+from ._revert import to_plain_layers
 from ._stack import converted
-from ._stacking import Increment
+from ._stacking import Increment, copy_like, stage_tensors
 
 #: arguments whose number a tracer does not know
 UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -58,19 +57,19 @@ def unroll(model: nn.Module) -> nn.Module:
     refuse_elastic(model)
     model = gathered(model)
     if converted(model):
-        model, _ = plain_layers(model)
+        model, _ = to_plain_layers(model)
         if not blocks_if_any(model):
             return model
-    plain = {id(block): _plain(block) for block in blocks(model).values()}
+    plain = {id(block): _unroll_block(block) for block in blocks(model).values()}
     if isinstance(model, ODEBlock):
         return plain[id(model)]
     # The memo of the copy holds the plain modules in the blocks' place.
-    made = _without_our_classes(copy.deepcopy(model, dict(plain)))
+    made = _trace_our_modules(copy.deepcopy(model, dict(plain)))
     set_recipe(made, None)  # its factory would make the blocks again
     return made
 
 
-def _plain(block: ODEBlock) -> nn.Module:
+def _unroll_block(block: ODEBlock) -> nn.Module:
     solver = block.solver
     if not isinstance(solver, RungeKutta) or solver.adaptive:
         raise ArgumentError(
@@ -79,42 +78,36 @@ def _plain(block: ODEBlock) -> nn.Module:
         )
     plan = block.plan
     assert plan is not None
-    modules, names = _stages(block, plan)
-    attributes: dict[str, nn.Module | Tensor] = dict(modules)
-    graph = fx.Graph()
+    graph, stages = fx.Graph(), _stages(block, plan)
     state, further = _inputs(graph, block.field)
-    evaluations = []
-    for i, name in enumerate(names):
-        around: tuple[fx.Node, ...] = ()
+    attributes: dict[str, nn.Module | Tensor] = dict(stages)
+    like = next(block.parameters(), torch.empty(0))
+    remaining = iter(enumerate(stages))
+
+    def evaluate(z: Any) -> Any:
+        """The next evaluation of the field as a node of the graph."""
+        i, (name, _) = next(remaining)
+        args = [z[0].node]
         if isinstance(block.field, Field):
-            depth = plan.depths[i].to(next(block.parameters(), torch.empty(0)).dtype)
-            attributes[f"depth{i}"] = depth.clone()
-            around = (graph.get_attr(f"depth{i}"), state)
-        evaluations.append(partial(_evaluate, graph, name, around, further))
-    start = fx.Proxy(state, GraphAppendingTracer(graph))
-    (end,) = solver.integrate(_Recorded(evaluations), (start,), block.span).final  # type: ignore[arg-type]
-    graph.output(end.node)  # type: ignore[attr-defined]
+            attributes[f"depth{i}"] = plan.depths[i].to(like.dtype).clone()
+            args = [graph.get_attr(f"depth{i}"), *args, state]
+        node = graph.call_module(name, tuple(args), further)
+        return (fx.Proxy(node, z[0].tracer),)
+
+    start: Any = fx.Proxy(state, GraphAppendingTracer(graph))
+    final: Any = solver.integrate(_Recorder(evaluate), (start,), block.span).final
+    graph.output(final[0].node)
     return _graph_module(attributes, graph, "Unrolled", block.training)
 
 
-class _Recorded(Dynamics):
+class _Recorder(Dynamics):
     """A field on proxies, so that the solver's own arithmetic writes the graph."""
 
-    def __init__(self, evaluations: Sequence[Evaluate]):
-        self._evaluations = evaluations
+    def __init__(self, evaluate: Evaluate):
+        self._evaluate = evaluate
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
-        raise NotImplementedError
-
-    def on_grid(self, stages: Callable[[], Sequence[Stage]]) -> Sequence[Evaluate]:
-        return self._evaluations
-
-
-def _evaluate(graph: fx.Graph, name: str, around: Any, further: Any, z: Any) -> Any:
-    """One evaluation of the field as a node of a graph, between depth and input if it is given."""
-    (state,) = z
-    node = graph.call_module(name, (*around[:1], state.node, *around[1:]), further)
-    return (fx.Proxy(node, state.tracer),)
+        return [self._evaluate] * len(stages)
 
 
 def _inputs(graph: fx.Graph, field: nn.Module) -> tuple[fx.Node, dict[str, Any]]:
@@ -131,50 +124,42 @@ def _inputs(graph: fx.Graph, field: nn.Module) -> tuple[fx.Node, dict[str, Any]]
     return state, further
 
 
-def _stages(block: ODEBlock, plan: Plan) -> tuple[dict[str, nn.Module], list[str]]:
-    """The field at each distinct depth, by name, and the name for each evaluation.
+def _stages(block: ODEBlock, plan: Plan) -> list[tuple[str, nn.Module]]:
+    """The field at each evaluation, with a name. Where the weights are the same, so is the module.
 
     Weights that several depths read in common stay one tensor.
     """
-    field, expansion, samplings = block.field, block.expansion, plan.samplings
-    old = {name: tensor(field, name) for name in expansion.bases}
-    detached = {name: t.detach() for name, t in old.items()}
-    device = next(iter(old.values()), torch.empty(0)).device
-    rows = {b: None if s.rows is None else s.rows.to(device) for b, s in samplings.items()}
-    read: dict[str, list[Tensor]] = {}
-    for name, values in values_at(expansion.bases, detached, rows, expansion.constraints).items():
-        fresh = [value.clone() for value in values.unbind(0)]
-        if isinstance(old[name], nn.Parameter):
-            fresh = [nn.Parameter(value, old[name].requires_grad) for value in fresh]
-        read[name] = fresh
-    # What a copy of the field does not copy: no stack is copied only to be replaced.
-    counters = {id(tensor(field, name)) for name in expansion.carried}
-    memo = {id(t): t for t in (*field.parameters(), *field.buffers()) if id(t) not in counters}
-    memo |= {id(t): read[name][0] for name, t in old.items()}
-    modules: dict[str, nn.Module] = {}
-    known: dict[tuple[int, ...], str] = {}
-    names = []
+    field = block.field
+    stacks = {name: tensor(field, name) for name in block.expansion.bases}
+    counters = {tensor(field, name) for name in block.expansion.carried}
+    # The memo of a copy holds what is not copied.
+    shared = {id(t): t for t in (*field.parameters(), *field.buffers()) if t not in counters}
+    with torch.no_grad():
+        values = stage_tensors(block)
+    copies: dict[Tensor, Tensor] = {}
+    for name, rows in values.items():
+        copies |= {row: copy_like(stacks[name], row) for row in dict.fromkeys(rows)}
+    found: dict[tuple[int, ...], tuple[str, nn.Module]] = {}
+    stages = []
     for at in range(len(plan.points)):
-        key = tuple(sampling.index[at] for sampling in samplings.values())
-        if key not in known:
-            known[key] = f"stage{len(known)}"
-            module = copy.deepcopy(field, dict(memo))
-            for name, basis in expansion.bases.items():
-                put(module, expansion.names(name), read[name][samplings[basis].index[at]])
-            modules[known[key]] = _traced(module) if _is_ours(module) else module
-        names.append(known[key])
-    return modules, names
+        own = {id(stacks[name]): copies[rows[at]] for name, rows in values.items()}
+        key = tuple(map(id, own.values()))
+        if key not in found:
+            module = copy.deepcopy(field, shared | own)
+            found[key] = f"stage{len(found)}", _trace(module) if _is_ours(module) else module
+        stages.append(found[key])
+    return stages
 
 
 def _is_ours(module: nn.Module) -> bool:
     return isinstance(module, Field) or type(module).__module__.partition(".")[0] == "continua"
 
 
-def _without_our_classes(model: nn.Module) -> nn.Module:
+def _trace_our_modules(model: nn.Module) -> nn.Module:
     if _is_ours(model):
-        return _traced(model)
+        return _trace(model)
     for name, child in model.named_children():
-        setattr(model, name, _without_our_classes(child))
+        setattr(model, name, _trace_our_modules(child))
     return model
 
 
@@ -185,7 +170,7 @@ class _Tracer(fx.Tracer):
         return not _is_ours(m)
 
 
-class _Called(nn.Module):
+class _ThreeArguments(nn.Module):
     """A field that is given nothing but depth, state and input."""
 
     def __init__(self, field: Field):
@@ -196,7 +181,7 @@ class _Called(nn.Module):
         return self.field(s, z, x)
 
 
-def _traced(module: nn.Module) -> nn.Module:
+def _trace(module: nn.Module) -> nn.Module:
     name = type(module).__name__
     if isinstance(module, Increment):  # what a layer adds to its input, with all that it takes
         graph = fx.Graph()
@@ -207,7 +192,7 @@ def _traced(module: nn.Module) -> nn.Module:
         return _graph_module(module, graph, name, module.training)
     given = inspect.signature(module.forward).parameters.values()
     if isinstance(module, Field) and sum(p.kind not in UNNAMED for p in given) == 3:
-        module = _Called(module)
+        module = _ThreeArguments(module)
     try:
         graph = _Tracer().trace(module)
     except Exception as error:

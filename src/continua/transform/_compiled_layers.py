@@ -5,20 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from continua.field import real, slot, tensor, values_at
+from continua.field import slot
 
-from ._stacking import check_shape, hidden, with_hidden
+from ._stacking import check_shape, hidden, stage_tensors, with_hidden
 
 if TYPE_CHECKING:
     from ._layers import LayerBlock
 
 
-class Traced:
+class CompiledLayer:
     """A layer of a block that has the weights of one step while it is called.
 
     Compiled code has no modules of its own, so the layer is the block's.
+
+    Args:
+        layer: of the block.
+        places: dictionaries, a key of each, and what stands there during a call.
+        width: how much of a layer the step is; None leaves the output as it is.
     """
 
     def __init__(self, layer: nn.Module, places: list[tuple[Any, str, Any]], width: float | None):
@@ -43,29 +48,20 @@ class Traced:
         return getattr(self._layer, name)
 
 
-def traced(block: LayerBlock) -> list[Any]:
+def compiled_layers(block: LayerBlock) -> list[Any]:
     """The layers at the steps of a block, to be called one after another."""
-    plan, expansion, layout = block.plan, block.expansion, block.layout
-    assert plan is not None
-    read: dict[str, list[Tensor]] = {}
-    for name, basis in expansion.bases.items():
-        stack, sampling = tensor(block.field, name), plan.samplings[basis]
-        rows = sampling.rows
-        if rows is not None:
-            rows = rows.to(stack.device, real(stack.dtype))
-        found = values_at({name: basis}, {name: stack}, {basis: rows}, expansion.constraints)[name]
-        read[name] = [found[i] for i in sampling.index]
+    layout, values = block.layout, stage_tensors(block)
     unit: Any = block.field.layer
     width = block.width if layout.period == 1 and block.steps != layout.units else None
     made: list[Any] = []
     for i in range(block.steps):
         places = [
-            (*slot(block.field, n), values[i])
-            for name, values in read.items()
-            for n in expansion.names(name)
+            (*slot(block.field, alias), steps[i])
+            for name, steps in values.items()
+            for alias in block.expansion.names(name)
         ]
         for part, name, value in layout.settings(i, block.steps):
             places.append((vars(unit.get_submodule(part)), name, value))
-        own = list(unit) if layout.period > 1 else [unit]
-        made += [Traced(layer, places, width) for layer in own]
+        layers = list(unit) if layout.period > 1 else [unit]
+        made += [CompiledLayer(layer, places, width) for layer in layers]
     return made
