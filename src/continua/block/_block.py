@@ -30,7 +30,7 @@ from continua.solve import RK4, Solution, Solver, Span, Stage, Stats
 
 from ._dynamics import Ends, called
 from ._layout import by_rows, checked_depth, described, html, module_at, shared, weight_vjp
-from ._plan import Plan, Stretch, planned, warn_unread
+from ._plan import Plan, Stretch, make_plan, warn_unread
 
 
 class ODEBlock(nn.Module):
@@ -320,8 +320,9 @@ class ODEBlock(nn.Module):
             weights={name: bases[name] for name in self.expansion.weights},
             state={name: bases[name] for name in self.expansion.state},
         )
-        state = self.expansion.state.values()
-        self.stretch, self._plan = planned(used, self.span, bases.values(), state)
+        self.stretch = Stretch(self.span, tuple(dict.fromkeys(bases.values())))
+        state = tuple(dict.fromkeys(self.expansion.state.values()))
+        self._plan = make_plan(used, self.span, self.stretch.jumps, self.stretch, state)
         self._solver = used
         return self
 

@@ -64,6 +64,11 @@ def _gone(name: str) -> str:
     )
 
 
+def owner(module: nn.Module, name: str) -> nn.Module:
+    """The part of a module that has a named tensor of its own."""
+    return module.get_submodule(name.rpartition(".")[0])
+
+
 def tensor(module: nn.Module, name: str) -> Tensor:
     """The named parameter or buffer."""
     return held(*slot(module, name))
