@@ -209,7 +209,12 @@ class Fourier(Basis):
 
 @value
 class _Radial(Sized):
-    """One function per centre, of the distance to it in units of the width."""
+    """One function per centre, of the distance to it in units of the width.
+
+    Args:
+        size: the number of functions, K.
+        width: w; by default the distance of two centres.
+    """
 
     counted = "centres"
     width: float = None  # type: ignore[assignment]  # then the distance of two centres
@@ -256,10 +261,6 @@ class GaussianRBF(_Radial):
 
     .. math:: \phi_k(s) = \exp(-r_k^2 / 2), \qquad r_k = (s - c_k) / w
 
-    Args:
-        size: the number of functions, K.
-        width: w; by default the distance of two centres.
-
     Example:
         >>> GaussianRBF(3)(torch.tensor(0.5))
         tensor([0.6065, 1.0000, 0.6065])
@@ -281,10 +282,6 @@ class MultiquadricRBF(_Radial):
     r"""Multiquadrics: hyperbolas that open with the distance to one of K equispaced centres.
 
     .. math:: \phi_k(s) = \sqrt{1 + r_k^2}, \qquad r_k = (s - c_k) / w
-
-    Args:
-        size: the number of functions, K.
-        width: w; by default the distance of two centres.
 
     Example:
         >>> MultiquadricRBF(3)(torch.tensor(0.5))

@@ -10,18 +10,14 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
 
-from continua.field import FieldRun, StageWeights
+from continua.field import FieldRun, StageWeights, has_memory
 from continua.solve import Reading, Rerun, Source, Stage
 
 from ._source import BlockSource
 
 if TYPE_CHECKING:
     from ._dynamics import BlockDynamics, Given
-
-#: of devices, where two tensors can be asked whether they are the same memory
-KINDS = ("cpu", "cuda", "mps")
 
 
 class BlockRerun(Rerun):
@@ -72,21 +68,20 @@ class BlockRerun(Rerun):
         return BlockSource(self._dynamics, self._run, self._given, self._others)
 
 
-class Unchanged:
-    """What must not change between a forward pass and the backward pass that repeats it."""
+class FieldVersion:
+    """What must be the same in a forward pass and in the backward pass that repeats it."""
 
     def __init__(self, field: nn.Module, tensors: list[Tensor]):
         self._modes, self._tensors = [m.training for m in field.modules()], tensors
         self._versions = [None if t.is_inference() else t._version for t in tensors]
-        self._memory = [None if wrapped(t) else t.detach() for t in tensors]
+        # Assigning to `.data` changes the memory and not the version.
+        self._memory = [t.detach() if has_memory(t) else None for t in tensors]
 
-    def same(self, later: Unchanged) -> bool:
+    def same(self, later: FieldVersion) -> bool:
         """Whether all is as it was."""
-        if (self._modes, self._versions) != (later._modes, later._versions):
-            return False
-        if not all(map(is_, self._tensors, later._tensors)):
-            return False
-        return all(
-            memory is None or tensor.device.type not in KINDS or tensor.is_set_to(memory)
-            for tensor, memory in zip(self._tensors, self._memory, strict=True)
+        memory = zip(self._tensors, self._memory, strict=True)
+        return (
+            (self._modes, self._versions) == (later._modes, later._versions)
+            and all(map(is_, self._tensors, later._tensors))
+            and all(known is None or tensor.is_set_to(known) for tensor, known in memory)
         )

@@ -38,8 +38,8 @@ from continua.gradient import (
 )
 from continua.solve import PART, Dynamics, Evaluate, Rerun, Solver, Source, Stage, in_parts
 
-from ._again import BlockRerun, Unchanged
-from ._plan import Plan, make_plan, nearby
+from ._again import BlockRerun, FieldVersion
+from ._plan import Plan, depths_of, make_plan, nearby
 from ._source import BlockSource
 
 if TYPE_CHECKING:
@@ -78,14 +78,10 @@ class BlockDynamics(Dynamics):
         if isinstance(call.x, Signal):
             self.breakpoints = tuple(sorted({*self.breakpoints, *call.x.breakpoints}))
             self.jumps += call.x.jumps
-        span, plan = call.problem.span, block.plan
-        if (
-            call.solver is not block.solver
-            or span != block.span
-            or self.jumps != block.stretch.jumps
-        ):
-            plan = make_plan(call.solver, span, self.jumps, self._stretch)
-        self.plan = plan
+        self.plan, span = block.plan, call.problem.span
+        own = (span, self.jumps) == (block.span, self._stretch.jumps)
+        if call.solver is not block.solver or not own:
+            self.plan = make_plan(call.solver, span, self.jumps, self._stretch)
         self.is_field: bool = isinstance(self.field, Field)
         #: whether input and depth are read, by the field or by the running cost
         self.reads_input = self.is_field or call.problem.cost is not None
@@ -95,7 +91,7 @@ class BlockDynamics(Dynamics):
         self._weights: StageWeights | None = None  # of the last `at`, if the solve updates state
         self._checked = False
         self._read: dict[str, Tensor] = {}  # what a backward pass reads again
-        self._unchanged: Unchanged | None = None
+        self._forward_version: FieldVersion | None = None
 
     def _frequency(self) -> float:
         weights = self.expansion.weights.items()
@@ -173,7 +169,7 @@ class BlockDynamics(Dynamics):
         if self.call.problem.repeated:
             self._read = {**self._run.coefficients}
             self._read |= {name: self._read[name].clone() for name in self.expansion.state}
-            self._unchanged = self._seen()
+            self._forward_version = self._version()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -237,16 +233,18 @@ class BlockDynamics(Dynamics):
 
     def samplings(self, run: FieldRun, stages: Sequence[Stage]) -> Samplings:
         """The bases at any stages."""
-        if self.plan is not None and stages is self.plan.stages:
-            return self.plan.to(*self._kind(run))
-        made = Samplings(self._stretch.points(stages), self._stretch.bases)
-        return made.to(*self._kind(run))
+        plan = self._plan_of(stages)
+        found = plan or Samplings(self._stretch.points(stages), self._stretch.bases)
+        return found.to(*self._kind(run))
 
     def points_of(self, stages: Sequence[Stage]) -> Sequence[Point]:
         """Any stages as points of the bases."""
-        if self.plan is not None and stages is self.plan.stages:
-            return self.plan.points
-        return self._stretch.points(stages)
+        plan = self._plan_of(stages)
+        return plan.points if plan else self._stretch.points(stages)
+
+    def _plan_of(self, stages: Sequence[Stage]) -> Plan | None:
+        """The plan, if these are its stages."""
+        return self.plan if self.plan is not None and stages is self.plan.stages else None
 
     def state_at(
         self, run: FieldRun, samplings: Samplings, stages: Sequence[Stage]
@@ -277,12 +275,8 @@ class BlockDynamics(Dynamics):
         """The depths of stages one by one, in the precision of the state, where they are read."""
         if not self.reads_input:
             return ()
-        if self.plan is not None and stages is self.plan.stages:
-            exact = self.plan.depths
-        else:
-            values = [float(stage.depth) for stage in stages]
-            exact = torch.tensor(values, dtype=torch.float64, device="cpu")
-        like = self.call.problem.z[0]
+        plan, like = self._plan_of(stages), self.call.problem.z[0]
+        exact = plan.depths if plan else depths_of(stages)
         rounded = exact.to(real(like.dtype))
         if isinstance(self.call.x, Signal):
             for i, stage in enumerate(stages):
@@ -302,7 +296,7 @@ class BlockDynamics(Dynamics):
 
     @contextlib.contextmanager
     def again(self) -> Iterator[Rerun]:
-        if self._unchanged is not None and not self._unchanged.same(self._seen()):
+        if self._forward_version is not None and not self._forward_version.same(self._version()):
             raise SolveError(CHANGED)
         # Those of the forward pass; they may have been lent to the field for its time alone.
         coefficients = self._read or self._tensors(self.expansion.all_names)
@@ -312,12 +306,12 @@ class BlockDynamics(Dynamics):
     def _tensors(self, names: Iterable[str]) -> dict[str, Tensor]:
         return {name: tensor(self.field, name) for name in names}
 
-    def _seen(self) -> Unchanged:
+    def _version(self) -> FieldVersion:
         weights = [self._read[name] for name in self.expansion.weights]
         lent = {id(t) for t in self._tensors(self.expansion.weights).values()}
         others = [p for p in self.field.parameters() if id(p) not in lent]
         read = tensors_in(self._read_of(self.call.given))
-        return Unchanged(self.field, [*weights, *others, *read])
+        return FieldVersion(self.field, [*weights, *others, *read])
 
 
 def called(

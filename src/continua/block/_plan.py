@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from continua.basis import Basis, PiecewiseConstant, Point, Side
@@ -36,7 +37,7 @@ class Stretch:
 
     def __post_init__(self) -> None:
         low, high = map(Fraction, sorted(self.span))
-        self._low, self._width = low, high - low
+        self._low, self._width, self._length = low, high - low, float(high - low)
         inner = sorted({b for basis in self.bases for b in basis.breakpoints[1:-1]})
         # The way back from such a depth must be exact.
         self._known = {float(low + self._width * Fraction(b)): b for b in inner}
@@ -46,12 +47,12 @@ class Stretch:
 
     def point(self, s: float | Fraction, side: Side) -> Point:
         """A depth of the span as a point of the bases."""
-        known = nearby(self.breaks, float(s), float(self._width)) if self.breaks else None
+        known = nearby(self.breaks, float(s), self._length) if self.breaks else None
         if known is not None:
             return Point(self._known[known], side)
         if isinstance(s, Fraction):
             return Point(float((s - self._low) / self._width), side)
-        return Point((s - float(self._low)) / float(self._width), side)
+        return Point((s - float(self._low)) / self._length, side)
 
     def points(self, stages: Iterable[Stage]) -> list[Point]:
         """The depths of stages as points of the bases."""
@@ -76,10 +77,7 @@ class Plan(Samplings):
 
     def __init__(self, stages: Sequence[Stage], stretch: Stretch, inverted: Iterable[Basis] = ()):
         super().__init__(stretch.points(stages), stretch.bases, inverted)
-        self.stages = stages
-        self.depths = torch.tensor(
-            [float(stage.depth) for stage in stages], dtype=torch.float64, device="cpu"
-        )
+        self.stages, self.depths = stages, depths_of(stages)
         #: a few evaluations each, where the weights of all take much more memory than their
         #: coefficients
         self.parts: list[Plan] = []
@@ -94,12 +92,18 @@ class Plan(Samplings):
         if found is None:
             with torch.inference_mode(False):  # training uses them later
                 found = super().to(dtype, device)
-            if not torch.compiler.is_compiling():
+            if _makes_real_tensors():
                 self._converted[dtype, device] = found
         return found
 
     def __deepcopy__(self, memo: object) -> Plan:
         return self  # it is a value
+
+
+def depths_of(stages: Iterable[Stage]) -> Tensor:
+    """Their depths in double precision."""
+    depths = [float(stage.depth) for stage in stages]
+    return torch.tensor(depths, dtype=torch.float64, device="cpu")
 
 
 def make_plan(
@@ -118,9 +122,13 @@ def make_plan(
         stretch: the bases over the span of the block.
         inverted: the bases of the state.
     """
-    # A mode such as that of fake tensors makes other ones.
-    real = _get_current_dispatch_mode() is None and not torch.compiler.is_compiling()
-    return (_known_plan if real else _plan)(solver, span, jumps, stretch, inverted)
+    make = _known_plan if _makes_real_tensors() else _plan
+    return make(solver, span, jumps, stretch, inverted)
+
+
+def _makes_real_tensors() -> bool:
+    """Whether tensors that are made now can be used later."""
+    return not torch.compiler.is_compiling() and _get_current_dispatch_mode() is None
 
 
 def _plan(

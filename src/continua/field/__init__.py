@@ -21,7 +21,7 @@ from ._run import FieldRun, updated
 from ._sampling import Sampling, Samplings, contract, values_at
 from ._shards import gathered, gathering, in_shards, is_first, is_sharded
 from ._signal import Signal
-from ._tensors import copied, owner, put, real, slot, tensor, tensor_names
+from ._tensors import copied, has_memory, owner, put, real, slot, tensor, tensor_names
 from ._twin import Slots, Twin, Twins
 from ._warp import Warped
 from ._weights import StageWeights
@@ -39,6 +39,7 @@ __all__ = [
     "Sampling", "Samplings", "contract", "values_at", "FieldRun", "StageWeights", "Slots",
     "Twin", "Twins", "updated",
     # tensors of a module, and choices by name
-    "copied", "gathered", "gathering", "in_shards", "owner", "put", "real", "is_first",
-    "is_sharded", "slot", "tensor", "tensor_names", "choose", "choose_bases", "listed", "matches",
+    "copied", "gathered", "gathering", "has_memory", "in_shards", "owner", "put", "real",
+    "is_first", "is_sharded", "slot", "tensor", "tensor_names", "choose", "choose_bases", "listed",
+    "matches",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from continua._errors import ModuleError
 from continua.basis import Basis, least_squares, sample
 
 from ._expansion import Expansion
-from ._sampling import Sampling, Samplings, values_at
+from ._sampling import Sampling, Samplings, contract
 from ._tensors import has_memory
 from ._twin import Slots, Twins, Views
 from ._weights import StageWeights
@@ -79,8 +79,7 @@ class FieldRun:
             if name not in self._rows:  # once is enough for all evaluations of a solve
                 self._rows[name] = self._coefficients_of(name)
             return self._rows[name]
-        basis = self.expansion.weights[name]
-        return values_at({name: basis}, self.coefficients, {basis: sampling.rows})[name].unbind(0)
+        return contract(sampling.rows, self.coefficients[name]).unbind(0)
 
     def _coefficients_of(self, name: str) -> Sequence[Tensor]:
         """The coefficients of a weight one by one; without a graph, views that solves share.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -131,14 +130,8 @@ def contract(rows: Tensor, stack: Tensor) -> Tensor:
 
 def _autocasting(x: Tensor) -> bool:
     """Whether automatic mixed precision is on for the device of this tensor."""
-    if x.is_cpu:  # asking for the name of a device takes longer than everything else here
-        return torch.is_autocast_enabled("cpu")
-    return _may_autocast(x.device.type) and torch.is_autocast_enabled(x.device.type)
-
-
-@functools.cache
-def _may_autocast(kind: str) -> bool:
-    return kind != "meta" and torch.amp.is_autocast_available(kind)
+    kind = "cpu" if x.is_cpu else x.device.type  # which takes longer than everything else here
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def _product(rows: Tensor, stack: Tensor) -> Tensor:

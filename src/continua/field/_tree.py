@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ._shards import without_hooks, wrapped
+from ._shards import is_fsdp_module, without_fsdp_hooks
 
 Pairs = list[tuple[dict[str, Any], dict[str, Any]]]
 
@@ -40,24 +40,24 @@ class Tree:
             # A copy, since another thread may add to what is iterated over.
             attributes = vars(part).copy()
             attributes.pop("_compiled_call_impl", None)  # compiled code calls the field itself
-            if wrapped(part):  # its hooks run around the solve
-                attributes = without_hooks(attributes)
+            if is_fsdp_module(part):  # its hooks run around the solve
+                attributes = without_fsdp_hooks(attributes)
             for name in ("_parameters", "_buffers", "_modules"):
                 source = attributes.pop(name)
-                vars(own)[name] = {key: self._mapped(one) for key, one in source.copy().items()}
+                vars(own)[name] = {key: self._map(one) for key, one in source.copy().items()}
                 pairs = self.others if name == "_modules" else self.tensors
                 pairs.append((source, vars(own)[name]))
-            vars(own).update({name: self._mapped(value) for name, value in attributes.items()})
+            vars(own).update({name: self._map(value) for name, value in attributes.items()})
             self.others.append((vars(part), vars(own)))
 
-    def _mapped(self, value: Any) -> Any:
+    def _map(self, value: Any) -> Any:
         """An attribute, with the copy of every part that it refers to."""
         if isinstance(value, nn.Module):
             return self.copies.get(value, value)
         if id(value) in self._known:
             return self._known[id(value)]
         if isinstance(value, dict):
-            return self._mapped_dictionary(value)
+            return self._map_dictionary(value)
         parts: list[Any]
         make: Callable[..., Any]
         if isinstance(value, MethodType):
@@ -68,13 +68,13 @@ class Tree:
             parts, make = [*value], partial(_make_container, type(value))
         else:
             refers = any(isinstance(p, nn.Module) and p in self.copies for p in _attributes(value))
-            return self._mapped_object(value) if refers else value
-        own = [self._mapped(part) for part in parts]
+            return self._map_object(value) if refers else value
+        own = [self._map(part) for part in parts]
         return value if all(map(is_, own, parts)) else make(*own)
 
-    def _mapped_dictionary(self, value: dict[Any, Any]) -> dict[Any, Any]:
+    def _map_dictionary(self, value: dict[Any, Any]) -> dict[Any, Any]:
         self._known[id(value)] = value  # it may contain itself
-        content = {key: self._mapped(part) for key, part in value.items()}
+        content = {key: self._map(part) for key, part in value.items()}
         if all(map(is_, content.values(), value.values())):
             return value
         own = copy.copy(value)
@@ -83,10 +83,10 @@ class Tree:
         self.others.append((value, own))
         return own
 
-    def _mapped_object(self, value: Any) -> Any:
+    def _map_object(self, value: Any) -> Any:
         own = copy.copy(value)
         self._known[id(value)] = own  # before its attributes, which may refer to it
-        vars(own).update({name: self._mapped(part) for name, part in vars(value).items()})
+        vars(own).update({name: self._map(part) for name, part in vars(value).items()})
         self.others.append((vars(value), vars(own)))
         return own
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ._expansion import Expansion
-from ._tensors import held, slot
+from ._tensors import slot, tensor_in
 from ._tree import Tree
 from ._weights import StageWeights
 
@@ -46,7 +46,7 @@ class Slots:
 
     def coefficients(self) -> dict[str, Tensor]:
         """The field's tensors that vary from evaluation to evaluation, as they are now."""
-        return {name: held(*place) for name, place in self._coefficients.items()}
+        return {name: tensor_in(*place) for name, place in self._coefficients.items()}
 
     def put(self, tensors: Mapping[str, Tensor | None]) -> None:
         """Put tensors into their slots."""
@@ -102,7 +102,7 @@ class Twin(Slots):
 
     def fill(self) -> None:
         """Put the counters of the field into their slots."""
-        self.put({name: held(*self._coefficients[name]) for name in self.expansion.carried})
+        self.put({name: tensor_in(*self._coefficients[name]) for name in self.expansion.carried})
 
     def finish(self) -> bool:
         """Give the field what a forward has set; if that is nothing, the twin stays current."""
