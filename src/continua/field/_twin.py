@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
-from operator import is_
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -41,7 +39,8 @@ class Slots:
         names = expansion.all_names
         self.slots = {name: [slot(module, n) for n in expansion.names(name)] for name in names}
         self._coefficients = {name: slot(field, name) for name in names}
-        self._unused: Mapping[str, Tensor | None] = self.coefficients()  # what is in the slots
+        first = {name: places[0] for name, places in self.slots.items()}
+        self._before = {name: registry.get(key) for name, (registry, key) in first.items()}
         self.placed: StageWeights | None = None
 
     def coefficients(self) -> dict[str, Tensor]:
@@ -57,7 +56,7 @@ class Slots:
     def finish(self) -> bool:
         """Leave the slots as they were; whether another solve can use them."""
         self.placed = None
-        self.put(self._unused)
+        self.put(self._before)
         return False
 
 
@@ -69,69 +68,23 @@ class Twin(Slots):
     """
 
     def __init__(self, field: nn.Module, expansion: Expansion):
-        tree = Tree(field)
-        super().__init__(tree.copies[field], field, expansion)
-        places = chain.from_iterable(self.slots.values())
-        varying = {(id(registry), key) for registry, key in places}
-        self._registries = [source for source, _ in tree.tensors]
-        self._keys = [*chain.from_iterable(self._registries)]
-        #: the field's tensors that are the same at every evaluation
-        self._constants = [
-            (source, key, value)
-            for source, own in tree.tensors
-            for key, value in own.items()
-            if (id(own), key) not in varying
-        ]
-        self._originals = {own: part for part, own in tree.copies.items()}
-        self._pairs = [*tree.others, *tree.tensors]
-        self._unused = dict.fromkeys(self.slots)  # or the last graph would be kept alive
-        self.put(self._unused)
-        self._field_then = _Snapshot([source for source, _ in tree.others])
-        self._own_then = _Snapshot([own for _, own in self._pairs])
+        names = [n for name in expansion.all_names for n in expansion.names(name)]
+        self._tree = Tree(field, [slot(field, name) for name in names])
+        super().__init__(self._tree.root, field, expansion)
         self.fill()
 
     def current(self, field: nn.Module, expansion: Expansion) -> bool:
         """Whether the twin is one of this field as it is now."""
-        return (
-            self.field is field
-            and self.expansion is expansion
-            and self._field_then.is_current()
-            and self._keys == [*chain.from_iterable(self._registries)]
-            and all(registry[key] is value for registry, key, value in self._constants)
-        )
+        return self.field is field and self.expansion is expansion and self._tree.is_current()
 
     def fill(self) -> None:
         """Put the counters of the field into their slots."""
         self.put({name: tensor_in(*self._coefficients[name]) for name in self.expansion.carried})
 
     def finish(self) -> bool:
-        """Give the field what a forward has set; if that is nothing, the twin stays current."""
+        """Hand to the field what a forward has set; if that is nothing, the twin stays current."""
         super().finish()
-        if self._own_then.is_current():
-            return True
-        for (source, own), then in zip(self._pairs, self._own_then.contents, strict=True):
-            for name, value in own.items():
-                if then.get(name) is not value:
-                    part = isinstance(value, nn.Module)
-                    source[name] = self._originals.get(value, value) if part else value
-            for name in then.keys() - own.keys():
-                source.pop(name, None)
-        return False
-
-
-class _Snapshot:
-    """What some dictionaries hold now, to tell later whether any of it was replaced."""
-
-    def __init__(self, dictionaries: Sequence[dict[str, Any]]):
-        self._dictionaries = dictionaries
-        self.contents = [{**one} for one in dictionaries]
-        self._values = [*chain.from_iterable(map(dict.values, dictionaries))]
-
-    def is_current(self) -> bool:
-        """Whether each holds the same objects."""
-        values = chain.from_iterable(map(dict.values, self._dictionaries))
-        count = sum(map(len, self._dictionaries))
-        return count == len(self._values) and all(map(is_, values, self._values))
+        return not self._tree.hand_over()
 
 
 class Twins:
