@@ -31,7 +31,7 @@ class Constant(Basis):
     nodes = (Point(0.5),)
 
     def _evaluate(self, s: Tensor, side: Side) -> Tensor:
-        return torch.ones_like(s).unsqueeze(-1) + 0 * s.unsqueeze(-1)
+        return (1 + 0 * s).unsqueeze(-1)
 
     def degree_on(self, width: float) -> int:
         return 0
@@ -67,7 +67,7 @@ class _Recurrent(Sized):
 
     def _evaluate(self, s: Tensor, side: Side) -> Tensor:
         x = self._argument(s)
-        values = [torch.ones_like(s) + 0 * s, x]
+        values = [1 + 0 * s, x]
         for n in range(1, self.size - 1):
             values.append(self._next(n, x, values[-1], values[-2]))
         return torch.stack(values[: self.size], -1)
@@ -181,8 +181,7 @@ class Fourier(Basis):
         n = torch.arange(1, self.order + 1, dtype=s.dtype, device=s.device)
         angle = (2 * math.pi / self.period) * s.unsqueeze(-1) * n  # [..., order]
         waves = torch.stack([angle.cos(), angle.sin()], -1).flatten(-2)
-        one = torch.ones_like(s).unsqueeze(-1) + 0 * s.unsqueeze(-1)
-        return torch.cat([one, waves], -1)
+        return torch.cat([(1 + 0 * s).unsqueeze(-1), waves], -1)
 
     def degree_on(self, width: float) -> int:
         # The Chebyshev coefficients of a wave fall off once the degree exceeds its phase.

@@ -29,15 +29,7 @@ from continua.gradient import (
 from continua.solve import RK4, Solution, Solver, Span, Stage, Stats
 
 from ._dynamics import Ends, called
-from ._layout import (
-    checked_depth,
-    common_basis,
-    description,
-    html,
-    module_at,
-    per_kernel,
-    weight_vjp,
-)
+from ._layout import checked_depth, common_basis, describe, html, module_at, per_kernel, weight_vjp
 from ._plan import Plan, Stretch, make_plan, warn_unread
 
 
@@ -292,7 +284,7 @@ class ODEBlock(nn.Module):
         return weight_vjp(self, s, z, a, control)
 
     def extra_repr(self) -> str:
-        lines = description(self)
+        lines = describe(self)
         return "\n".join(", ".join(f"{name}={text}" for name, text in line) for line in lines)
 
     def _repr_html_(self) -> str:

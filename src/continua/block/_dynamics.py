@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -184,7 +183,7 @@ class BlockDynamics(Dynamics):
             self._run.accept(self._weights)
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
-        return self._evaluate(self.samplings(self._run, stages), stages)
+        return self._evaluate(self.state_at(self._run, stages), stages)
 
     def on_grid(self, stages: Callable[[], Sequence[Stage]]) -> Sequence[Evaluate]:
         plan = self.plan
@@ -198,13 +197,10 @@ class BlockDynamics(Dynamics):
         return self.at(plan.stages)
 
     def _part(self, part: Plan) -> Sequence[Evaluate]:
-        return self._evaluate(part.to(*self._kind(self._run)), part.stages)
+        return self._evaluate(self._run.at(part), part.stages)
 
-    def _evaluate(self, samplings: Samplings, stages: Sequence[Stage]) -> Sequence[Evaluate]:
+    def _evaluate(self, weights: StageWeights, stages: Sequence[Stage]) -> Sequence[Evaluate]:
         """The evaluations; the very first of a solve shows the mistakes of a field."""
-        weights = self._run.at(samplings)
-        if self._run.updates:
-            self._weights = weights
         problem, given, depths = self.call.problem, self.call.given, self.depths(stages)
         calls = self._calls(self._run, weights, depths, given)
         if self._checked:
@@ -229,13 +225,16 @@ class BlockDynamics(Dynamics):
         self, run: FieldRun, stages: Sequence[Stage], leaves: bool | None
     ) -> StageWeights:
         """Weights and state at any stages."""
-        return run.at(self.samplings(run, stages), leaves)
-
-    def samplings(self, run: FieldRun, stages: Sequence[Stage]) -> Samplings:
-        """The bases at any stages."""
         plan = self._plan_of(stages)
-        found = plan or Samplings(self._stretch.points(stages), self._stretch.bases)
-        return found.to(*self._kind(run))
+        samplings = plan or Samplings(self._stretch.points(stages), self._stretch.bases)
+        return run.at(samplings, leaves)
+
+    def state_at(self, run: FieldRun, stages: Sequence[Stage]) -> StageWeights:
+        """The same; an update of the state takes these evaluations for those of the solve."""
+        weights = self.weights_at(run, stages, None)
+        if run.updates:
+            self._weights = weights
+        return weights
 
     def points_of(self, stages: Sequence[Stage]) -> Sequence[Point]:
         """Any stages as points of the bases."""
@@ -246,15 +245,6 @@ class BlockDynamics(Dynamics):
         """The plan, if these are its stages."""
         return self.plan if self.plan is not None and stages is self.plan.stages else None
 
-    def state_at(
-        self, run: FieldRun, samplings: Samplings, stages: Sequence[Stage]
-    ) -> StageWeights:
-        """The state at any stages; an update takes these evaluations for those of the solve."""
-        weights = run.at(samplings)
-        if run.updates:
-            self._weights = weights
-        return weights
-
     def source(self) -> Source:
         return BlockSource(self, self._run, self.call.given, self.others(self.call.given))
 
@@ -264,12 +254,6 @@ class BlockDynamics(Dynamics):
         """The field at some stages for a given input and arguments."""
         calls = self._calls(run, weights, depths, given)
         return self.call.problem.evaluations(calls, depths, given[0])
-
-    def _kind(self, run: FieldRun) -> tuple[torch.dtype, torch.device]:
-        """The finest precision of the coefficients, and their device."""
-        read = [run.coefficients[name] for name in self.expansion.bases] or self.call.problem.z
-        dtype = functools.reduce(torch.promote_types, {t.dtype for t in read})
-        return real(dtype), read[-1].device
 
     def depths(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
         """The depths of stages one by one, in the precision of the state, where they are read."""

@@ -50,11 +50,11 @@ def common_basis(bases: Mapping[str, Basis]) -> Basis | dict[str, Basis]:
 
 def html(block: ODEBlock) -> str:
     """A block for a notebook."""
-    rows = [pair for line in description(block) for pair in line]
+    rows = [pair for line in describe(block) for pair in line]
     return html_table([("ODEBlock", type(block.field).__name__), *rows])
 
 
-def description(block: ODEBlock) -> list[list[tuple[str, str]]]:
+def describe(block: ODEBlock) -> list[list[tuple[str, str]]]:
     """The lines of a block's repr, each of names with their values."""
     weights, state = block.expansion.weights, block.expansion.state
     lines = [[("basis", summary(weights))]]

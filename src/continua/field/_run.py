@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ from continua.basis import Basis, least_squares, sample
 
 from ._expansion import Expansion
 from ._sampling import Sampling, Samplings, contract
-from ._tensors import has_memory
+from ._tensors import has_memory, real
 from ._twin import Slots, Twins, Views
 from ._weights import StageWeights
 
@@ -97,6 +98,10 @@ class FieldRun:
 
     def at(self, samplings: Samplings, leaves: bool | None = None) -> StageWeights:
         """The weights and the state at some evaluations; see `StageWeights` for the arguments."""
+        read = [self.coefficients[name] for name in self.expansion.bases]
+        if read:  # in the finest precision
+            dtype = functools.reduce(torch.promote_types, {stack.dtype for stack in read})
+            samplings = samplings.to(real(dtype), read[-1].device)
         return StageWeights(self, samplings, leaves)
 
     def calls(
