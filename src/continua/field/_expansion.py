@@ -62,7 +62,8 @@ class Expansion:
 
     def trains(self, field: nn.Module) -> bool:
         """Whether a module with state is training, and so updates it."""
-        return any(owner(field, name).training for name in (*self.state, *self.carried))
+        owners = {name.rpartition(".")[0] for name in (*self.state, *self.carried)}
+        return any(field.get_submodule(name).training for name in owners)
 
     def names(self, name: str) -> tuple[str, ...]:
         return (name, *self.aliases.get(name, ()))

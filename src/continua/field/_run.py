@@ -67,6 +67,7 @@ class FieldRun:
         self.twin = self._twins.take(self.field, self.expansion)
         self.coefficients = self.twin.coefficients() if self._given is None else self._given
         self.updates = self._given is None and self.expansion.trains(self.field)
+        self._recording = recording()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -88,7 +89,7 @@ class FieldRun:
         `python benchmarks/views.py` measures what these save.
         """
         stack, views = self.coefficients[name], self._twins.views
-        if recording() or not has_memory(stack):
+        if self._recording or not has_memory(stack):
             return _unbound(stack)
         known = views.get(name)
         if known is None or known.stack is not stack or not stack.is_set_to(known.memory):

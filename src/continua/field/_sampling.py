@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ class Sampling:
         rows = phi[[i for i, first in enumerate(new) if first]]
         return cls(rows, index, torch.tensor(index, device="cpu"))
 
-    @property
+    @functools.cached_property
     def steady(self) -> bool:
         """Whether all evaluations have the same row."""
         return len(set(self.index)) == 1
