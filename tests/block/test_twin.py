@@ -340,20 +340,3 @@ def test_what_a_forward_notes_beside_a_layer_is_there_afterwards():
     block.field.notes["calls"] = 10
     block(torch.randn(4, 3))
     assert block.field.notes["calls"] == 12
-
-
-class Choosing(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
-
-    def forward(self, z):
-        self.chosen = self.layers[0]
-        return self.chosen(z)
-
-
-def test_a_part_that_a_forward_names_is_a_part_of_the_field():
-    block, x = made(Choosing()), inputs()
-    for _ in range(3):
-        torch.testing.assert_close(block(x).detach(), by_steps(block, x))
-        assert block.field.chosen is block.field.layers[0]
