@@ -1,7 +1,7 @@
 """What it saves that the weights of a block in evaluation mode are kept from solve to solve.
 
 A residual unit of two convolutions and two batch norms in 16 buckets on one small image, with the
-views that the last solve has read (`FieldRun.on_grid`), without them, and unrolled, in turn.
+views that the last solve has read (`FieldRun.values`), without them, and unrolled, in turn.
 
     python benchmarks/views.py [--rounds 400]
 """

@@ -228,3 +228,20 @@ def test_a_solve_keeps_no_weights_alive():
     del out
     gc.collect()
     assert not any(ref() is not None for ref in seen)
+
+
+class Choosing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+
+    def forward(self, z):
+        self.chosen = self.layers[0]
+        return self.chosen(z)
+
+
+def test_a_part_that_a_forward_names_is_a_part_of_the_field():
+    block, x = made(Choosing()), inputs()
+    for _ in range(3):
+        torch.testing.assert_close(block(x).detach(), by_steps(block, x))
+        assert block.field.chosen is block.field.layers[0]

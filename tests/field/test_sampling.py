@@ -34,7 +34,7 @@ def test_every_evaluation_reads_the_basis(family, solver, size, steps):
     torch.testing.assert_close(torch.stack([rows[i] for i in sampling.index]), expected)
     into = torch.zeros_like(stack)
     used = sorted(set(sampling.index))
-    sampling.pulled(used, [rows[i] for i in used], into)
+    sampling.pull(used, [rows[i] for i in used], into)
     picks = sampling.rows if sampling.rows is not None else torch.eye(basis.size).double()
     expected = sum(torch.outer(picks[i], rows[i]) for i in used)
     torch.testing.assert_close(into, expected)

@@ -91,7 +91,7 @@ class PiecewiseLinear(Sized):
         cell, xi = locate(self.breakpoints, s, side)
         xi = xi.unsqueeze(-1)
         if self.size == 1:
-            return torch.ones_like(xi) + 0 * xi
+            return 1 + 0 * xi
         return one_hot(cell, self.size) * (1 - xi) + one_hot(cell + 1, self.size) * xi
 
     def degree_on(self, width: float) -> int:
@@ -211,7 +211,7 @@ class BSpline(Sized):
         span = cell + p
         left = [at - knots[span + 1 - j] for j in range(p + 1)]
         right = [knots[span + j] - at for j in range(p + 1)]
-        values = [torch.ones_like(at) + 0 * at]
+        values = [1 + 0 * at]
         for j in range(1, p + 1):  # Cox and de Boor, one degree at a time
             carried = torch.zeros_like(at)
             for r in range(j):

@@ -31,7 +31,7 @@ class Constant(Basis):
     nodes = (Point(0.5),)
 
     def _evaluate(self, s: Tensor, side: Side) -> Tensor:
-        return torch.ones_like(s).unsqueeze(-1) + 0 * s.unsqueeze(-1)
+        return (1 + 0 * s).unsqueeze(-1)
 
     def degree_on(self, width: float) -> int:
         return 0
@@ -67,7 +67,7 @@ class _Recurrent(Sized):
 
     def _evaluate(self, s: Tensor, side: Side) -> Tensor:
         x = self._argument(s)
-        values = [torch.ones_like(s) + 0 * s, x]
+        values = [1 + 0 * s, x]
         for n in range(1, self.size - 1):
             values.append(self._next(n, x, values[-1], values[-2]))
         return torch.stack(values[: self.size], -1)
@@ -181,8 +181,7 @@ class Fourier(Basis):
         n = torch.arange(1, self.order + 1, dtype=s.dtype, device=s.device)
         angle = (2 * math.pi / self.period) * s.unsqueeze(-1) * n  # [..., order]
         waves = torch.stack([angle.cos(), angle.sin()], -1).flatten(-2)
-        one = torch.ones_like(s).unsqueeze(-1) + 0 * s.unsqueeze(-1)
-        return torch.cat([one, waves], -1)
+        return torch.cat([(1 + 0 * s).unsqueeze(-1), waves], -1)
 
     def degree_on(self, width: float) -> int:
         # The Chebyshev coefficients of a wave fall off once the degree exceeds its phase.
@@ -209,7 +208,12 @@ class Fourier(Basis):
 
 @value
 class _Radial(Sized):
-    """One function per centre, of the distance to it in units of the width."""
+    """One function per centre, of the distance to it in units of the width.
+
+    Args:
+        size: the number of functions, K.
+        width: w; by default the distance of two centres.
+    """
 
     counted = "centres"
     width: float = None  # type: ignore[assignment]  # then the distance of two centres
@@ -256,10 +260,6 @@ class GaussianRBF(_Radial):
 
     .. math:: \phi_k(s) = \exp(-r_k^2 / 2), \qquad r_k = (s - c_k) / w
 
-    Args:
-        size: the number of functions, K.
-        width: w; by default the distance of two centres.
-
     Example:
         >>> GaussianRBF(3)(torch.tensor(0.5))
         tensor([0.6065, 1.0000, 0.6065])
@@ -281,10 +281,6 @@ class MultiquadricRBF(_Radial):
     r"""Multiquadrics: hyperbolas that open with the distance to one of K equispaced centres.
 
     .. math:: \phi_k(s) = \sqrt{1 + r_k^2}, \qquad r_k = (s - c_k) / w
-
-    Args:
-        size: the number of functions, K.
-        width: w; by default the distance of two centres.
 
     Example:
         >>> MultiquadricRBF(3)(torch.tensor(0.5))

@@ -29,8 +29,8 @@ from continua.gradient import (
 from continua.solve import RK4, Solution, Solver, Span, Stage, Stats
 
 from ._dynamics import Ends, called
-from ._layout import by_rows, checked_depth, described, html, module_at, shared, weight_vjp
-from ._plan import Plan, Stretch, planned, warn_unread
+from ._layout import checked_depth, common_basis, describe, html, module_at, per_kernel, weight_vjp
+from ._plan import Plan, Stretch, make_plan, warn_unread
 
 
 class ODEBlock(nn.Module):
@@ -118,12 +118,12 @@ class ODEBlock(nn.Module):
     @property
     def basis(self) -> Basis | dict[str, Basis]:
         """The basis that all weights share; where they differ, each by the weight's name."""
-        return shared(self.expansion.weights)
+        return common_basis(self.expansion.weights)
 
     @property
     def state_basis(self) -> Basis | dict[str, Basis]:
         """The same for the state; empty without any."""
-        return shared(self.expansion.state)
+        return common_basis(self.expansion.state)
 
     @property
     def solver(self) -> Solver:
@@ -284,7 +284,7 @@ class ODEBlock(nn.Module):
         return weight_vjp(self, s, z, a, control)
 
     def extra_repr(self) -> str:
-        lines = described(self)
+        lines = describe(self)
         return "\n".join(", ".join(f"{name}={text}" for name, text in line) for line in lines)
 
     def _repr_html_(self) -> str:
@@ -320,8 +320,9 @@ class ODEBlock(nn.Module):
             weights={name: bases[name] for name in self.expansion.weights},
             state={name: bases[name] for name in self.expansion.state},
         )
-        state = self.expansion.state.values()
-        self.stretch, self._plan = planned(used, self.span, bases.values(), state)
+        self.stretch = Stretch(self.span, tuple(dict.fromkeys(bases.values())))
+        state = tuple(dict.fromkeys(self.expansion.state.values()))
+        self._plan = make_plan(used, self.span, self.stretch.jumps, self.stretch, state)
         self._solver = used
         return self
 
@@ -336,5 +337,5 @@ class ODEBlock(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self.twins = Twins()  # they hold views of the tensors as they were
-        super()._apply(by_rows(fn), recurse)  # type: ignore[no-untyped-call]
+        super()._apply(per_kernel(fn), recurse)  # type: ignore[no-untyped-call]
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -12,8 +12,18 @@ import torch
 from torch import Tensor
 
 from continua._errors import SolveError
-from continua.basis import Basis, Constant, PiecewiseConstant, Point
-from continua.field import Field, FieldRun, Sampling, Signal, StageWeights, fields_of, real, tensor
+from continua.basis import Constant, PiecewiseConstant, Point
+from continua.field import (
+    Field,
+    FieldRun,
+    Samplings,
+    Signal,
+    StageWeights,
+    fields_of,
+    owner,
+    real,
+    tensor,
+)
 from continua.gradient import (
     CHANGED,
     Gradient,
@@ -25,10 +35,10 @@ from continua.gradient import (
     tensors_in,
     wanting,
 )
-from continua.solve import Dynamics, Evaluate, Rerun, Solver, Source, Stage, in_parts
+from continua.solve import PART, Dynamics, Evaluate, Rerun, Solver, Source, Stage, in_parts
 
-from ._again import BlockRerun, Unchanged
-from ._plan import Plan, nearby
+from ._again import BlockRerun, FieldVersion
+from ._plan import Plan, depths_of, make_plan, nearby
 from ._source import BlockSource
 
 if TYPE_CHECKING:
@@ -51,6 +61,10 @@ class Call:
     solver: Solver
     gradient: Gradient
 
+    @property
+    def given(self) -> Given:
+        return self.x, self.args, self.kwargs
+
 
 class BlockDynamics(Dynamics):
     """The field of a block, its running cost beside it, for one solve."""
@@ -59,23 +73,24 @@ class BlockDynamics(Dynamics):
         self.field, self.expansion, self.call = block.field, block.expansion, call
         self._twins, self._stretch = block.twins, block.stretch
         self._width = abs(block.span[1] - block.span[0])
-        self.plan: Plan | None = None
-        if call.solver is block.solver and call.problem.span == block.span:
-            self.plan = block.plan
         self.breakpoints, self.jumps = self._stretch.breaks, self._stretch.jumps
         if isinstance(call.x, Signal):
             self.breakpoints = tuple(sorted({*self.breakpoints, *call.x.breakpoints}))
             self.jumps += call.x.jumps
-            if call.solver.schedule(block.span, ()) != call.solver.schedule(block.span, self.jumps):
-                self.plan = None  # a reversible method has further stages where the signal jumps
+        self.plan, span = block.plan, call.problem.span
+        own = (span, self.jumps) == (block.span, self._stretch.jumps)
+        if call.solver is not block.solver or not own:
+            self.plan = make_plan(call.solver, span, self.jumps, self._stretch)
         self.is_field: bool = isinstance(self.field, Field)
+        #: whether input and depth are read, by the field or by the running cost
+        self.reads_input = self.is_field or call.problem.cost is not None
         if call.solver.adaptive and call.gradient.discrete and torch.is_grad_enabled():
             self.frequency = self._frequency()
         self._run = FieldRun(self.field, self.expansion, self._twins)
-        self._weights: StageWeights | None = None
+        self._weights: StageWeights | None = None  # of the last `at`, if the solve updates state
         self._checked = False
         self._read: dict[str, Tensor] = {}  # what a backward pass reads again
-        self._unchanged: Unchanged | None = None
+        self._forward_version: FieldVersion | None = None
 
     def _frequency(self) -> float:
         weights = self.expansion.weights.items()
@@ -90,7 +105,7 @@ class BlockDynamics(Dynamics):
     def tensors(self) -> tuple[Tensor, ...]:  # type: ignore[override]
         """The coefficients of the weights, then input and arguments, then constants that train."""
         weights = [tensor(self.field, name) for name in self.expansion.weights]
-        return (*weights, *wanting(self.given()), *self.constants)
+        return (*weights, *self.others(self.call.given))
 
     @cached_property
     def constants(self) -> list[Tensor]:
@@ -100,10 +115,13 @@ class BlockDynamics(Dynamics):
         found = [*own, *dependencies(self.call.problem.given_cost)]
         return list({id(t): t for t in found}.values())
 
-    def given(self) -> Any:
-        """What a backward pass may differentiate by besides weights: input and arguments."""
-        reads_input = self.is_field or self.call.problem.cost is not None
-        return (self.call.x if reads_input else (), self.call.args, self.call.kwargs)
+    def others(self, given: Given) -> list[Tensor]:
+        """What gets a gradient besides the weights, for an input and arguments."""
+        return [*wanting(self._read_of(given)), *self.constants]
+
+    def _read_of(self, given: Given) -> Given:
+        """An input and arguments, without an input that nothing reads."""
+        return given if self.reads_input else ((), *given[1:])
 
     @cached_property
     def _fields(self) -> list[Field]:
@@ -134,10 +152,7 @@ class BlockDynamics(Dynamics):
     @property
     def stateful(self) -> bool:  # type: ignore[override]
         """Whether batch norm, or anything else with state, is training."""
-        return any(
-            self.field.get_submodule(name.rpartition(".")[0]).training
-            for name in self.expansion.state
-        )
+        return any(owner(self.field, name).training for name in self.expansion.state)
 
     def points(self, width: float, error: float) -> int:
         share = min(abs(width) / self._width, 1.0)
@@ -153,7 +168,7 @@ class BlockDynamics(Dynamics):
         if self.call.problem.repeated:
             self._read = {**self._run.coefficients}
             self._read |= {name: self._read[name].clone() for name in self.expansion.state}
-            self._unchanged = self._seen()
+            self._forward_version = self._version()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -164,44 +179,34 @@ class BlockDynamics(Dynamics):
         self._run.commit()
 
     def accept(self) -> None:
-        if self._weights is not None:  # none if weights are read in parts, without an update
+        if self._weights is not None:
             self._run.accept(self._weights)
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
-        self._weights = self.weights_at(self._run, stages, None)
-        return self._first(self._weights, self.depths(stages))
+        return self._evaluate(self.state_at(self._run, stages), stages)
 
     def on_grid(self, stages: Callable[[], Sequence[Stage]]) -> Sequence[Evaluate]:
-        if self.plan is None:
+        plan = self.plan
+        if plan is None:
             return self.at(stages())
-        plan = self.plan.placed(*self._kind(self._run))
-        if self._in_parts(plan):
-            return in_parts(len(plan.points), lambda i, j: self._part(plan.part(i, j)))
-        self._weights = self._run.on_grid(plan.samplings, plan.points, plan.inverses)
-        return self._first(self._weights, self._plan_depths(plan))
+        # A gradient that evaluates the field again keeps nothing of the first time: the weights
+        # of all evaluations would be all that grows with their number.
+        again = self.call.gradient.job is not None and not torch.is_grad_enabled()
+        if again and plan.parts and not self._run.updates and not torch.compiler.is_compiling():
+            return in_parts(len(plan.stages), lambda i, j: self._part(plan.parts[i // PART]))
+        return self.at(plan.stages)
 
-    def _part(self, plan: Plan) -> Sequence[Evaluate]:
-        weights = self._run.at(plan.samplings, plan.points)
-        return self._first(weights, self._plan_depths(plan))
+    def _part(self, part: Plan) -> Sequence[Evaluate]:
+        return self._evaluate(self._run.at(part), part.stages)
 
-    def _in_parts(self, plan: Plan) -> bool:
-        """Whether weights are to be read a few evaluations at a time.
-
-        A gradient that evaluates the field again keeps nothing of the first time: the weights of
-        all evaluations would be all that grows with their number.
-        """
-        if self.call.gradient.job is None or torch.is_grad_enabled():
-            return False
-        return not self._run.updates and plan.heavy and not torch.compiler.is_compiling()
-
-    def _first(self, weights: StageWeights, depths: Sequence[Tensor]) -> Sequence[Evaluate]:
+    def _evaluate(self, weights: StageWeights, stages: Sequence[Stage]) -> Sequence[Evaluate]:
         """The evaluations; the very first of a solve shows the mistakes of a field."""
-        problem, given = self.call.problem, (self.call.x, self.call.args, self.call.kwargs)
+        problem, given, depths = self.call.problem, self.call.given, self.depths(stages)
         calls = self._calls(self._run, weights, depths, given)
         if self._checked:
             return problem.evaluations(calls, depths, self.call.x)
         self._checked = True
-        known = [*wanting(self.given()), *self.constants] if problem.repeated else []
+        known = self.others(given) if problem.repeated else []
         name = type(self.field).__name__
         return problem.first_evaluations(name, calls, depths, self.call.x, known)
 
@@ -212,7 +217,7 @@ class BlockDynamics(Dynamics):
         calls = run.calls(weights, args, kwargs)
         if not self.is_field:
             return calls
-        return [_called(call, s, x) for call, s in zip(calls, depths, strict=True)]
+        return [_with_depth(call, s, x) for call, s in zip(calls, depths, strict=True)]
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -220,36 +225,28 @@ class BlockDynamics(Dynamics):
         self, run: FieldRun, stages: Sequence[Stage], leaves: bool | None
     ) -> StageWeights:
         """Weights and state at any stages."""
-        return run.at(self.samplings(run, stages), self.points_of(stages), None, leaves)
+        plan = self._plan_of(stages)
+        samplings = plan or Samplings(self._stretch.points(stages), self._stretch.bases)
+        return run.at(samplings, leaves)
 
-    def samplings(self, run: FieldRun, stages: Sequence[Stage]) -> Mapping[Basis, Sampling]:
-        """The bases at any stages."""
-        kind = self._kind(run)
-        if self.plan is not None and stages is self.plan.stages:
-            return self.plan.placed(*kind).samplings
-        points, bases = self.points_of(stages), dict.fromkeys(self.expansion.bases.values())
-        return {basis: Sampling.of(basis, points).placed(*kind) for basis in bases}
-
-    def points_of(self, stages: Sequence[Stage]) -> Sequence[Point]:
-        """Any stages as points of the bases."""
-        return self._stretch.points(stages)
-
-    def state_at(
-        self, run: FieldRun, samplings: Mapping[Basis, Sampling], stages: Sequence[Stage]
-    ) -> StageWeights:
-        """The state at any stages; an update takes these evaluations for those of the solve."""
-        plan, inverses = self.plan, None
-        if plan is not None and stages is plan.stages:
-            inverses = plan.placed(*self._kind(run)).inverses
-        weights = run.at(samplings, self.points_of(stages), inverses)
-        if run is self._run:
+    def state_at(self, run: FieldRun, stages: Sequence[Stage]) -> StageWeights:
+        """The same; an update of the state takes these evaluations for those of the solve."""
+        weights = self.weights_at(run, stages, None)
+        if run.updates:
             self._weights = weights
         return weights
 
+    def points_of(self, stages: Sequence[Stage]) -> Sequence[Point]:
+        """Any stages as points of the bases."""
+        plan = self._plan_of(stages)
+        return plan.points if plan else self._stretch.points(stages)
+
+    def _plan_of(self, stages: Sequence[Stage]) -> Plan | None:
+        """The plan, if these are its stages."""
+        return self.plan if self.plan is not None and stages is self.plan.stages else None
+
     def source(self) -> Source:
-        others = [*wanting(self.given()), *self.constants]
-        given = self.call.x, self.call.args, self.call.kwargs
-        return BlockSource(self, self._run, given, others)
+        return BlockSource(self, self._run, self.call.given, self.others(self.call.given))
 
     def evaluations(
         self, run: FieldRun, weights: StageWeights, depths: Sequence[Tensor], given: Given
@@ -258,33 +255,17 @@ class BlockDynamics(Dynamics):
         calls = self._calls(run, weights, depths, given)
         return self.call.problem.evaluations(calls, depths, given[0])
 
-    def _kind(self, run: FieldRun) -> tuple[torch.dtype, torch.device]:
-        """The finest precision of the coefficients, and their device."""
-        like, dtypes = self.call.problem.z[0], set()
-        for name in self.expansion.bases:
-            like = run.coefficients[name]
-            dtypes.add(like.dtype)
-        dtype = like.dtype
-        for other in dtypes:
-            dtype = torch.promote_types(dtype, other)
-        return real(dtype), like.device
-
-    def _plan_depths(self, plan: Plan) -> Sequence[Tensor]:
-        return self.depths(plan.stages, plan.depths)
-
-    def depths(self, stages: Sequence[Stage], exact: Tensor | None = None) -> Sequence[Tensor]:
+    def depths(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
         """The depths of stages one by one, in the precision of the state, where they are read."""
-        problem = self.call.problem
-        if not self.is_field and problem.cost is None:
+        if not self.reads_input:
             return ()
-        if exact is None:
-            values = [float(stage.depth) for stage in stages]
-            exact = torch.tensor(values, dtype=torch.float64, device="cpu")
-        rounded = exact.to(real(problem.z[0].dtype))
+        plan, like = self._plan_of(stages), self.call.problem.z[0]
+        exact = plan.depths if plan else depths_of(stages)
+        rounded = exact.to(real(like.dtype))
         if isinstance(self.call.x, Signal):
             for i, stage in enumerate(stages):
                 self._put_on_side(rounded[i], stage)
-        return rounded.to(problem.z[0].device).unbind(0)
+        return rounded.to(like.device).unbind(0)
 
     def _put_on_side(self, s: Tensor, stage: Stage) -> None:
         """Move a rounded depth to its own side of a jump of the signal, in place."""
@@ -299,21 +280,22 @@ class BlockDynamics(Dynamics):
 
     @contextlib.contextmanager
     def again(self) -> Iterator[Rerun]:
-        if self._unchanged is not None and not self._unchanged.same(self._seen()):
+        if self._forward_version is not None and not self._forward_version.same(self._version()):
             raise SolveError(CHANGED)
-        with FieldRun(self.field, self.expansion, self._twins, self._coefficients()) as run:
-            yield BlockRerun(self, run, cut((self.call.x, self.call.args, self.call.kwargs)))
+        # Those of the forward pass; they may have been lent to the field for its time alone.
+        coefficients = self._read or self._tensors(self.expansion.all_names)
+        with FieldRun(self.field, self.expansion, self._twins, coefficients) as run:
+            yield BlockRerun(self, run, cut(self.call.given))
 
-    def _coefficients(self) -> dict[str, Tensor]:
-        """Those of the forward pass; they may have been lent to the field for its time alone."""
-        names = (*self.expansion.weights, *self.expansion.state, *self.expansion.carried)
-        return self._read or {name: tensor(self.field, name) for name in names}
+    def _tensors(self, names: Iterable[str]) -> dict[str, Tensor]:
+        return {name: tensor(self.field, name) for name in names}
 
-    def _seen(self) -> Unchanged:
+    def _version(self) -> FieldVersion:
         weights = [self._read[name] for name in self.expansion.weights]
-        lent = {id(tensor(self.field, name)) for name in self.expansion.weights}
+        lent = {id(t) for t in self._tensors(self.expansion.weights).values()}
         others = [p for p in self.field.parameters() if id(p) not in lent]
-        return Unchanged(self.field, [*weights, *others, *tensors_in(self.given())])
+        read = tensors_in(self._read_of(self.call.given))
+        return FieldVersion(self.field, [*weights, *others, *read])
 
 
 def called(
@@ -339,5 +321,5 @@ def called(
     return BlockDynamics(block, Call(problem, seen, args, kwargs, solver or block.solver, used))
 
 
-def _called(call: Callable[..., Any], s: Tensor, x: Any) -> Callable[[Any], Any]:
+def _with_depth(call: Callable[..., Any], s: Tensor, x: Any) -> Callable[[Any], Any]:
     return lambda z: call(s, z, x)

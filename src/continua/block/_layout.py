@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ._block import ODEBlock
 
 
-def by_rows(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def per_kernel(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """A conversion that also takes a stack of images' kernels.
 
     `model.to(memory_format=torch.channels_last)` refuses five dimensions; on a stack of
@@ -42,7 +42,7 @@ def by_rows(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return convert
 
 
-def shared(bases: Mapping[str, Basis]) -> Basis | dict[str, Basis]:
+def common_basis(bases: Mapping[str, Basis]) -> Basis | dict[str, Basis]:
     """The one basis of all tensors; where there are several or none, the basis by name."""
     different = set(bases.values())
     return different.pop() if len(different) == 1 else dict(bases)
@@ -50,11 +50,11 @@ def shared(bases: Mapping[str, Basis]) -> Basis | dict[str, Basis]:
 
 def html(block: ODEBlock) -> str:
     """A block for a notebook."""
-    rows = [pair for line in described(block) for pair in line]
+    rows = [pair for line in describe(block) for pair in line]
     return html_table([("ODEBlock", type(block.field).__name__), *rows])
 
 
-def described(block: ODEBlock) -> list[list[tuple[str, str]]]:
+def describe(block: ODEBlock) -> list[list[tuple[str, str]]]:
     """The lines of a block's repr, each of names with their values."""
     weights, state = block.expansion.weights, block.expansion.state
     lines = [[("basis", summary(weights))]]

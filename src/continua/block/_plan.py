@@ -3,68 +3,60 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import math
 import warnings
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from continua.basis import Basis, PiecewiseConstant, Point, Side, least_squares, sample
-from continua.field import Sampling
+from continua.basis import Basis, PiecewiseConstant, Point, Side
+from continua.field import Samplings
 from continua.solve import PART, Solver, Span, Stage
 
 if TYPE_CHECKING:
     from ._block import ODEBlock
 
 
-#: how many fixed grids are kept: a forward and a backward one, and those of a few other calls
-GRIDS = 8
-
-
+@dataclass(unsafe_hash=True)
 class Stretch:
-    """A span of depths, over which bases that live on [0, 1] are stretched."""
+    """A span of depths, over which bases that live on [0, 1] are stretched.
 
-    def __init__(self, span: Span, bases: Iterable[Basis]):
-        self._low, self._high = sorted(span)
-        self._start = Fraction(self._low)
-        self._width = Fraction(self._high) - self._start
-        bases = set(bases)
-        inner = sorted({b for basis in bases for b in basis.breakpoints[1:-1]})
+    Attributes:
+        breaks: the depths between which all functions are smooth.
+        jumps: those of them at which one jumps.
+    """
+
+    span: Span
+    bases: tuple[Basis, ...]
+
+    def __post_init__(self) -> None:
+        low, high = map(Fraction, sorted(self.span))
+        self._low, self._width, self._length = low, high - low, float(high - low)
+        inner = sorted({b for basis in self.bases for b in basis.breakpoints[1:-1]})
         # The way back from such a depth must be exact.
-        self._known = {float(self._start + self._width * Fraction(b)): b for b in inner}
+        self._known = {float(low + self._width * Fraction(b)): b for b in inner}
         self.breaks = tuple(self._known)
-        jumps = {b for basis in bases for b in basis.jumps}
+        jumps = {b for basis in self.bases for b in basis.jumps}
         self.jumps = tuple(s for s, b in self._known.items() if b in jumps)
-        self._grids: dict[int, tuple[Sequence[Stage], Sequence[Point]]] = {}
-
-    def points(self, stages: Sequence[Stage]) -> Sequence[Point]:
-        """The depths of stages as points; those of a fixed grid, a tuple, are kept."""
-        known, points = self._grids.get(id(stages), ((), ()))
-        if known is not stages:
-            points = [self.point(stage.depth, stage.side) for stage in stages]
-            if isinstance(stages, tuple):
-                if len(self._grids) >= GRIDS:
-                    self._grids.clear()
-                self._grids[id(stages)] = stages, points
-        return points
 
     def point(self, s: float | Fraction, side: Side) -> Point:
         """A depth of the span as a point of the bases."""
-        if self.breaks:
-            known = nearby(self.breaks, float(s), float(self._width))
-            if known is not None:
-                return Point(self._known[known], side)
+        known = nearby(self.breaks, float(s), self._length) if self.breaks else None
+        if known is not None:
+            return Point(self._known[known], side)
         if isinstance(s, Fraction):
-            return self.exactly(s, side)
-        return Point((s - self._low) / (self._high - self._low), side)
+            return Point(float((s - self._low) / self._width), side)
+        return Point((s - float(self._low)) / self._length, side)
 
-    def exactly(self, s: Fraction, side: Side) -> Point:
-        """The same for a depth that is a fraction."""
-        return Point(float((s - self._start) / self._width), side)
+    def points(self, stages: Iterable[Stage]) -> list[Point]:
+        """The depths of stages as points of the bases."""
+        return [self.point(stage.depth, stage.side) for stage in stages]
 
 
 def nearby(breaks: Sequence[float], s: float, width: float) -> float | None:
@@ -80,78 +72,78 @@ def nearby(breaks: Sequence[float], s: float, width: float) -> float | None:
     return found if abs(found - s) <= 1e-12 * width else None
 
 
-class Plan:
-    """A fixed grid: its stages, depths, and the bases there."""
+class Plan(Samplings):
+    """A fixed grid: its stages and their depths, and the bases there."""
 
-    def __init__(
-        self,
-        stages: tuple[Stage, ...],
-        stretch: Stretch,
-        bases: Iterable[Basis],
-        state: Iterable[Basis],
-    ):
-        self.stages = stages
-        self.points = tuple(stretch.exactly(Fraction(stage.depth), stage.side) for stage in stages)
-        self.depths = torch.tensor(
-            [float(stage.depth) for stage in stages], dtype=torch.float64, device="cpu"
-        )
-        self.samplings = {basis: Sampling.of(basis, self.points) for basis in bases}
-        self.inverses = {
-            basis: least_squares(sample(basis, self.points), rcond=1e-7) for basis in state
-        }
-        self._placed: dict[tuple[torch.dtype, torch.device], Plan] = {}
+    def __init__(self, stages: Sequence[Stage], stretch: Stretch, inverted: Iterable[Basis] = ()):
+        super().__init__(stretch.points(stages), stretch.bases, inverted)
+        self.stages, self.depths = stages, depths_of(stages)
+        #: a few evaluations each, where the weights of all take much more memory than their
+        #: coefficients
+        self.parts: list[Plan] = []
+        if any(s.rows is not None and len(s.rows) > PART for s in self.samplings.values()):
+            starts = range(0, len(stages), PART)
+            self.parts = [Plan(stages[n : n + PART], stretch) for n in starts]
+        self._converted: dict[tuple[torch.dtype, torch.device], Samplings] = {}
 
-    def placed(self, dtype: torch.dtype, device: torch.device) -> Plan:
-        """The plan in this precision and on this device; it is kept."""
-        made = self._placed.get((dtype, device))
-        if made is None:
-            made = object.__new__(Plan)
-            made.stages, made.points, made.depths = self.stages, self.points, self.depths
-            with torch.inference_mode(False):  # training uses it later
-                made.samplings = {b: s.placed(dtype, device) for b, s in self.samplings.items()}
-                made.inverses = {b: i.to(device) for b, i in self.inverses.items()}
-            if not torch.compiler.is_compiling():
-                self._placed[dtype, device] = made
-        return made
+    def to(self, dtype: torch.dtype, device: torch.device) -> Samplings:
+        """The bases in this precision and on this device; they are kept."""
+        found = self._converted.get((dtype, device))
+        if found is None:
+            with torch.inference_mode(False):  # training uses them later
+                found = super().to(dtype, device)
+            if _makes_real_tensors():
+                self._converted[dtype, device] = found
+        return found
 
-    def part(self, start: int, stop: int) -> Plan:
-        """Some of its evaluations, for a solve that updates no state."""
-        made, at = object.__new__(Plan), slice(start, stop)
-        made.stages, made.points = self.stages[at], self.points[at]
-        made.depths = self.depths[at]
-        made.samplings = {b: s.part(start, stop) for b, s in self.samplings.items()}
-        made.inverses = {}
-        return made
-
-    @property
-    def heavy(self) -> bool:
-        """Whether the weights of all evaluations take much more memory than their coefficients."""
-        return len(self.points) > PART and any(
-            s.rows is not None and len(s.rows) > PART for s in self.samplings.values()
-        )
+    def __deepcopy__(self, memo: object) -> Plan:
+        return self  # it is a value
 
 
-#: those of blocks that are alive: blocks of a model are often alike
-_plans: WeakValueDictionary[Hashable, Plan] = WeakValueDictionary()
+def depths_of(stages: Iterable[Stage]) -> Tensor:
+    """Their depths in double precision."""
+    depths = [float(stage.depth) for stage in stages]
+    return torch.tensor(depths, dtype=torch.float64, device="cpu")
 
 
-def planned(
-    solver: Solver, span: Span, bases: Iterable[Basis], state: Iterable[Basis]
-) -> tuple[Stretch, Plan | None]:
-    """The span under these bases, and the fixed grid on it; None for an adaptive solver."""
-    every, of_state = tuple(dict.fromkeys(bases)), tuple(dict.fromkeys(state))
-    stretch, key = Stretch(span, every), (solver, span, every, of_state)
-    real = _get_current_dispatch_mode() is None  # and no mode makes other tensors
-    plan = _plans.get(key) if real else None
-    if plan is None:
-        stages = solver.schedule(span, stretch.jumps)
-        if stages is None:
-            return stretch, None
-        with torch.inference_mode(False):
-            plan = Plan(stages, stretch, every, of_state)
-        if real:
-            _plans[key] = plan
-    return stretch, plan
+def make_plan(
+    solver: Solver,
+    span: Span,
+    jumps: tuple[float, ...],
+    stretch: Stretch,
+    inverted: tuple[Basis, ...] = (),
+) -> Plan | None:
+    """The fixed grid of a solver; None for an adaptive one.
+
+    Args:
+        solver: whose evaluations are planned.
+        span: of the solve.
+        jumps: of the field.
+        stretch: the bases over the span of the block.
+        inverted: the bases of the state.
+    """
+    make = _known_plan if _makes_real_tensors() else _plan
+    return make(solver, span, jumps, stretch, inverted)
+
+
+def _makes_real_tensors() -> bool:
+    """Whether tensors that are made now can be used later."""
+    return not torch.compiler.is_compiling() and _get_current_dispatch_mode() is None
+
+
+def _plan(
+    solver: Solver,
+    span: Span,
+    jumps: tuple[float, ...],
+    stretch: Stretch,
+    inverted: tuple[Basis, ...],
+) -> Plan | None:
+    stages = solver.schedule(span, jumps)
+    with torch.inference_mode(False):
+        return None if stages is None else Plan(stages, stretch, inverted)
+
+
+_known_plan = functools.lru_cache(maxsize=64)(_plan)  # blocks of a model are often alike
 
 
 def warn_unread(block: ODEBlock, where: str = "") -> None:

@@ -123,8 +123,7 @@ class BlockSource(Source):
         at = self._at(stages)
         rows = [pack.rows(at[pack.basis]) for pack in self._packs]
         if self._states:
-            samplings = self._dynamics.samplings(self._run, stages)
-            weights = self._dynamics.state_at(self._run, samplings, stages)
+            weights = self._dynamics.state_at(self._run, stages)
             values = {name: after for name, (_, after) in weights.state.items()} | weights.counts
             rows += [values[name] for name in self._states]
         depths = self._dynamics.depths(stages)

@@ -18,11 +18,11 @@ from ._hyper import Hypernetwork
 from ._order import HigherOrder, SelectiveSecondOrder
 from ._patterns import choose, listed, matches
 from ._run import FieldRun, updated
-from ._sampling import Sampling, contract, values_at
+from ._sampling import Sampling, Samplings, contract, values_at
 from ._shards import gathered, gathering, in_shards, is_first, is_sharded
 from ._signal import Signal
-from ._tensors import copied, has_memory, put, real, slot, tensor, tensor_names
-from ._twin import Twin, Twins
+from ._tensors import copied, has_memory, owner, put, real, slot, tensor, tensor_names
+from ._twin import Slots, Twin, Twins
 from ._warp import Warped
 from ._weights import StageWeights
 
@@ -36,9 +36,10 @@ __all__ = [
     "BasisChoice", "Init", "Expansion", "Constraint", "expand", "non_negative",
     "refuse_unsupported",
     # weights at depths
-    "Sampling", "contract", "values_at", "FieldRun", "StageWeights", "Twin", "Twins",
-    "updated",
+    "Sampling", "Samplings", "contract", "values_at", "FieldRun", "StageWeights", "Slots",
+    "Twin", "Twins", "updated",
     # tensors of a module, and choices by name
-    "copied", "gathered", "gathering", "has_memory", "in_shards", "put", "real", "is_first",
-    "is_sharded", "slot", "tensor", "tensor_names", "choose", "choose_bases", "listed", "matches",
+    "copied", "gathered", "gathering", "has_memory", "in_shards", "owner", "put", "real",
+    "is_first", "is_sharded", "slot", "tensor", "tensor_names", "choose", "choose_bases", "listed",
+    "matches",
 ]  # fmt: skip

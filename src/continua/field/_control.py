@@ -128,11 +128,11 @@ class DataControl(Field):
         channels(z, self.dim)
         if self.embed is not None:
             value = self.embed(value)
-        joined = joined_control(z, value, self.how, self.dim)
+        joined = join_control(z, value, self.how, self.dim)
         return evaluated(self.module, s, joined, x, *args, **kwargs)
 
 
-def joined_control(z: Any, x: Any, how: How, dim: int) -> Tensor:
+def join_control(z: Any, x: Any, how: How, dim: int) -> Tensor:
     """State and control in one tensor; a vector control is spread over an image's pixels."""
     joined: Tensor
     if isinstance(z, Proxy):  # a graph is traced: they must have as many dimensions

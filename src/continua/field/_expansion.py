@@ -16,7 +16,7 @@ from continua.basis import Basis, Constant, least_squares, projection, sample
 
 from ._function import as_module, refuse_functions
 from ._patterns import choose
-from ._tensors import copied, put, tensor, tensor_names
+from ._tensors import copied, owner, put, tensor, tensor_names
 
 BasisChoice = Basis | Mapping[str, Basis]
 Init = Literal["copy", "independent"]
@@ -55,10 +55,15 @@ class Expansion:
         """The basis of every expanded tensor, by name."""
         return self.weights | self.state
 
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """Every tensor that varies from evaluation to evaluation."""
+        return (*self.weights, *self.state, *self.carried)
+
     def trains(self, field: nn.Module) -> bool:
         """Whether a module with state is training, and so updates it."""
         owners = {name.rpartition(".")[0] for name in (*self.state, *self.carried)}
-        return any(field.get_submodule(owner).training for owner in owners)
+        return any(field.get_submodule(name).training for name in owners)
 
     def names(self, name: str) -> tuple[str, ...]:
         return (name, *self.aliases.get(name, ()))
@@ -169,19 +174,17 @@ def _is_state(module: nn.Module, name: str, value: Tensor) -> bool:
 
     A table that the module rebuilds itself, or a mask of infinities, has no useful average.
     """
-    path, _, key = name.rpartition(".")
     return (
         value.is_floating_point()
-        and key not in module.get_submodule(path)._non_persistent_buffers_set
+        and name.rpartition(".")[2] not in owner(module, name)._non_persistent_buffers_set
         and (value.is_meta or bool(value.isfinite().all()))
     )
 
 
 def _constraint(module: nn.Module, name: str) -> Constraint | None:
-    path, _, key = name.rpartition(".")
-    if key == "running_var":
+    if name.rpartition(".")[2] == "running_var":
         return non_negative
-    if isinstance(module.get_submodule(path), nn.utils.parametrizations._SpectralNorm):
+    if isinstance(owner(module, name), nn.utils.parametrizations._SpectralNorm):
         return unit_length
     return None
 

@@ -56,7 +56,7 @@ def as_module(field: Any) -> nn.Module:
             f"a field is an nn.Module or a function, not {type(field).__name__}; "
             "derive from nn.Module or continua.Field"
         )
-    _refuse_modules(field)
+    _refuse_parameters(field)
     return FunctionOfDepth(field) if _takes_depth(field) else FunctionOfState(field)
 
 
@@ -79,7 +79,7 @@ def refuse_functions(module: nn.Module) -> None:
     parts = {*module.modules(), *module.parameters()}
     for owner in module.modules():
         for name, function in vars(owner).items():
-            for one in _held(function) if inspect.isfunction(function) else ():
+            for one in _referenced(function):
                 if isinstance(one, nn.Module | Tensor) and one in parts:
                     raise ModuleError(
                         f"{type(owner).__name__}.{name} is a function that uses a "
@@ -88,16 +88,17 @@ def refuse_functions(module: nn.Module) -> None:
                     )
 
 
-def _held(function: Callable[..., Any]) -> list[Any]:
-    """What a function closes over, and the globals that it uses."""
+def _referenced(function: Any) -> list[Any]:
+    """What a function closes over, and the globals that it uses; nothing if it is no function."""
+    if not inspect.isfunction(function):
+        return []
     found = inspect.getclosurevars(function)
     return [*found.nonlocals.values(), *found.globals.values()]
 
 
-def _refuse_modules(function: Callable[..., Any]) -> None:
+def _refuse_parameters(function: Callable[..., Any]) -> None:
     """Parameters inside a function would neither vary with depth nor be trained."""
-    held = [getattr(function, "__self__", None)]
-    for one in held + (_held(function) if inspect.isfunction(function) else []):
+    for one in (getattr(function, "__self__", None), *_referenced(function)):
         trains = isinstance(one, nn.Module) and next(one.parameters(), None) is not None
         if trains or isinstance(one, nn.Parameter):
             raise ModuleError(

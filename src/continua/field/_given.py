@@ -30,12 +30,12 @@ class GivenWeights(Field):
     def module(self) -> nn.Module:
         """The module whose weights are given."""
 
-    def _called(
+    def _call(
         self, module: nn.Module, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any
     ) -> Tensor:
-        """A module or field with these weights."""
-        names, weights = self._names_of, self.weights(s)
-        tensors = {n: t for name, t in weights.items() for n in names(name)}
+        """A module or field, called with the weights of this depth."""
+        weights = self.weights(s)
+        tensors = {other: t for name, t in weights.items() for other in self._names_of(name)}
         given = (s, z, x) if isinstance(module, Field) else (z,)
         out: Tensor = functional_call(module, tensors, (*given, *args), kwargs, tie_weights=False)
         return out

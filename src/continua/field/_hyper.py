@@ -67,4 +67,4 @@ class Hypernetwork(GivenWeights):
         return self.base
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        return self._called(self.base, s, z, x, *args, **kwargs)
+        return self._call(self.base, s, z, x, *args, **kwargs)

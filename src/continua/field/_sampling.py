@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from continua.basis import Basis, Constant, Point, sample
+from continua.basis import Basis, Constant, Point, least_squares, sample
 
 from ._expansion import Constraint
 
@@ -24,47 +24,39 @@ class Sampling:
             with buckets: then an index does the work of a product.
         index: for each evaluation its row, or the coefficient it picks.
         picks: the same as a tensor, `[E]`.
-        steady: whether all evaluations have the same row.
     """
 
     rows: Tensor | None
     index: tuple[int, ...]
     picks: Tensor
-    steady: bool = False
 
     @classmethod
     def of(cls, basis: Basis, points: Sequence[Point]) -> Sampling:
         """The basis at these points, in float64."""
         if isinstance(basis, Constant):
             picks = torch.zeros(len(points), dtype=torch.int64, device="cpu")
-            return cls(None, (0,) * len(points), picks, True)
+            return cls(None, (0,) * len(points), picks)
         phi = sample(basis, points)  # [E, K]
         if bool(((phi == 0) | (phi == 1)).all()) and bool((phi.sum(1) == 1).all()):
             picks = phi.argmax(1)
-            index = tuple(picks.tolist())
-            return cls(None, index, picks, len(set(index)) == 1)
+            return cls(None, tuple(picks.tolist()), picks)
         # What is the same follows one another: middles of a step, and where one ends.
         new = [True, *(phi[1:] != phi[:-1]).any(1).tolist()]
         index = tuple(n - 1 for n in itertools.accumulate(new))
         rows = phi[[i for i, first in enumerate(new) if first]]
-        return cls(rows, index, torch.tensor(index, device="cpu"), len(rows) == 1)
+        return cls(rows, index, torch.tensor(index, device="cpu"))
 
-    def placed(self, dtype: torch.dtype, device: torch.device) -> Sampling:
+    @functools.cached_property
+    def steady(self) -> bool:
+        """Whether all evaluations have the same row."""
+        return len(set(self.index)) == 1
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Sampling:
         """The same in this precision and on this device."""
         rows = None if self.rows is None else self.rows.to(device, dtype)
-        return Sampling(rows, self.index, self.picks.to(device), self.steady)
+        return Sampling(rows, self.index, self.picks.to(device))
 
-    def part(self, start: int, stop: int) -> Sampling:
-        """The same at some of the evaluations, with no more rows than they need."""
-        index = self.index[start:stop]
-        if self.rows is None:
-            return Sampling(None, index, self.picks[start:stop], len(set(index)) == 1)
-        used = {row: i for i, row in enumerate(dict.fromkeys(index))}
-        own = tuple(used[row] for row in index)
-        picks = torch.tensor(own, device=self.picks.device)
-        return Sampling(self.rows[list(used)], own, picks, len(used) == 1)
-
-    def pulled(self, rows: Sequence[int], gradients: Sequence[Tensor], into: Tensor) -> None:
+    def pull(self, rows: Sequence[int], gradients: Sequence[Tensor], into: Tensor) -> None:
         """Add the gradients of some rows to those of the coefficients, `[K, ...]`."""
         if self.rows is None:
             for row, gradient in zip(rows, gradients, strict=True):
@@ -73,6 +65,33 @@ class Sampling:
             phi = self.rows[list(rows)].to(into.dtype)  # [R, K]
             along = torch.stack([gradient.reshape(-1) for gradient in gradients])
             into.view(len(into), -1).addmm_(phi.T, along)
+
+
+class Samplings:
+    """Several bases at the evaluations of a solve.
+
+    Args:
+        points: the evaluations.
+        bases: to sample there.
+        inverted: those whose pseudo-inverse there is needed, to update state.
+    """
+
+    def __init__(
+        self, points: Sequence[Point], bases: Iterable[Basis], inverted: Iterable[Basis] = ()
+    ):
+        self.points = points
+        self.samplings = {basis: Sampling.of(basis, points) for basis in bases}
+        self.inverses = {b: least_squares(sample(b, points), rcond=1e-7) for b in inverted}
+
+    def __getitem__(self, basis: Basis) -> Sampling:
+        return self.samplings[basis]
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Samplings:
+        """The same in this precision and on this device."""
+        made = Samplings(self.points, ())
+        made.samplings = {b: sampling.to(dtype, device) for b, sampling in self.samplings.items()}
+        made.inverses = {b: inverse.to(device) for b, inverse in self.inverses.items()}
+        return made
 
 
 def values_at(
@@ -112,14 +131,8 @@ def contract(rows: Tensor, stack: Tensor) -> Tensor:
 
 def _autocasting(x: Tensor) -> bool:
     """Whether automatic mixed precision is on for the device of this tensor."""
-    if x.is_cpu:  # asking for the name of a device takes longer than everything else here
-        return torch.is_autocast_enabled("cpu")
-    return _may_autocast(x.device.type) and torch.is_autocast_enabled(x.device.type)
-
-
-@functools.cache
-def _may_autocast(kind: str) -> bool:
-    return kind != "meta" and torch.amp.is_autocast_available(kind)
+    kind = "cpu" if x.is_cpu else x.device.type  # which takes longer than everything else here
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def _product(rows: Tensor, stack: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ def in_shards(value: Tensor) -> bool:
 
 def is_sharded(module: nn.Module) -> bool:
     """Whether `fully_shard` was applied to a module or to a part of it."""
-    return any(map(wrapped, module.modules())) or any(map(in_shards, module.parameters()))
+    return any(map(is_fsdp_module, module.modules())) or any(map(in_shards, module.parameters()))
 
 
 def is_first(module: nn.Module) -> bool:
@@ -80,31 +80,31 @@ def gathered(module: M) -> M:
             full = value.detach().full_tensor()  # type: ignore[attr-defined]
             memo[id(value)] = nn.Parameter(full, requires_grad=value.requires_grad)
     for part in reversed(list(module.modules())):  # a part before what it is a part of
-        if wrapped(part):
-            memo[id(part)] = copy.deepcopy(_unwrapped(part), memo)
+        if is_fsdp_module(part):
+            memo[id(part)] = copy.deepcopy(_without_fsdp(part), memo)
     made: M = copy.deepcopy(module, memo)
     for part in made.modules():
-        vars(part).update(without_hooks(vars(part)))
+        vars(part).update(without_fsdp_hooks(vars(part)))
     return made
 
 
-def wrapped(module: nn.Module) -> bool:
+def is_fsdp_module(module: nn.Module) -> bool:
     return any(base.__name__ == "FSDPModule" for base in type(module).__mro__)
 
 
-def _unwrapped(module: nn.Module) -> nn.Module:
+def _without_fsdp(module: nn.Module) -> nn.Module:
     """The same content in an object of the class that the module had before."""
     _, _, before, *_ = type(module).__mro__  # that of FSDP, its base, the one before
     plain: nn.Module = object.__new__(before)
     vars(plain).update(
         (name, value)
-        for name, value in without_hooks(vars(module)).items()
+        for name, value in without_fsdp_hooks(vars(module)).items()
         if not name.startswith("__composable_api_state_key")
     )
     return plain
 
 
-def without_hooks(content: dict[str, Any]) -> dict[str, Any]:
+def without_fsdp_hooks(content: dict[str, Any]) -> dict[str, Any]:
     """The attributes of a module, without the hooks of torch.distributed."""
     return {
         name: type(value)((key, hook) for key, hook in value.items() if not _of_fsdp(hook))

@@ -11,6 +11,8 @@ from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError, ShapeError
 
+from ._tensors import real
+
 Kind = Literal["linear", "cubic", "previous"]
 
 
@@ -94,12 +96,12 @@ class Signal:
             return values.index_select(0, i.reshape(1))[0]
         i = i.clamp(max=len(depths) - 2)
         start, end = depths[i], depths[i + 1]
-        real = values.dtype.to_real() if values.dtype.is_complex else values.dtype
-        x = ((s.to(values.device, torch.float64) - start) / (end - start)).to(real).clamp(0, 1)
+        precision = real(values.dtype)
+        x = ((s.to(values.device, torch.float64) - start) / (end - start)).to(precision).clamp(0, 1)
         a, b = values.index_select(0, torch.stack([i, i + 1])).unbind(0)
         if self.kind == "linear":
             return a + x * (b - a)
-        width = (end - start).to(real)
+        width = (end - start).to(precision)
         p, q = self._slope(i, width), self._slope(i + 1, width)
         return (
             (2 * x**3 - 3 * x**2 + 1) * a

@@ -33,40 +33,43 @@ def slot(module: nn.Module, name: str) -> tuple[Registry, str]:
     for part in path:
         owner = owner._modules.get(part)
         if owner is None:
-            raise ModuleError(_gone(name))
+            raise ModuleError(_missing(name))
     # after it became part of a field; to look for an attribute that is not there takes long
     if "parametrizations" in owner._modules and parametrize.is_parametrized(owner, key):
         owner, key = owner.parametrizations[key], "original"
     return (owner._parameters if key in owner._parameters else owner._buffers), key
 
 
-def held(registry: Registry, key: str) -> Tensor:
+def tensor_in(registry: Registry, key: str) -> Tensor:
     """The tensor in a slot."""
     value = registry.get(key)
     if value is None:
-        raise ModuleError(_gone(key))
+        raise ModuleError(_missing(key))
     if type(value) not in (nn.Parameter, Tensor):
-        _check_kind(value)
+        if in_shards(value):
+            raise ModuleError(SHARDED)
+        if type(value).__module__.startswith("torchao"):
+            raise ModuleError(
+                "the weights of a field are quantised; quantise continua.unroll(model)"
+            )
     return value
 
 
-def _check_kind(value: Tensor) -> None:
-    if in_shards(value):
-        raise ModuleError(SHARDED)
-    if type(value).__module__.startswith("torchao"):
-        raise ModuleError("the weights of a field are quantised; quantise continua.unroll(model)")
-
-
-def _gone(name: str) -> str:
+def _missing(name: str) -> str:
     return (
         f"the field has no tensor {name!r} any more; wrap, prune, quantise or compile a module "
         "before it becomes a field, and use DistributedDataParallel, not DataParallel"
     )
 
 
+def owner(module: nn.Module, name: str) -> nn.Module:
+    """The part of a module that has a named tensor of its own."""
+    return module.get_submodule(name.rpartition(".")[0])
+
+
 def tensor(module: nn.Module, name: str) -> Tensor:
     """The named parameter or buffer."""
-    return held(*slot(module, name))
+    return tensor_in(*slot(module, name))
 
 
 def put(module: nn.Module, names: tuple[str, ...], value: Tensor) -> None:
@@ -98,7 +101,7 @@ def tensor_names(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, tuple[
 
 def has_memory(x: Tensor) -> bool:
     """Whether a tensor has memory of its own, and can be asked for it."""
-    return (x.is_cpu or x.is_cuda) and not x.is_inference() and not wrapped(x)
+    return (x.is_cpu or x.is_cuda or x.is_mps) and not x.is_inference() and not wrapped(x)
 
 
 def real(dtype: torch.dtype) -> torch.dtype:

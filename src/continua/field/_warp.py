@@ -129,7 +129,7 @@ class Warped(GivenWeights):
         return float(self.dilation.detach().abs().max())
 
     def forward(self, s: Tensor, z: Tensor, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        return self._called(self.expanded, s, z, x, *args, **kwargs)
+        return self._call(self.expanded, s, z, x, *args, **kwargs)
 
     def extra_repr(self) -> str:
         return ", ".join(repr(basis) for basis in dict.fromkeys(self._bases.values()))

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from continua._errors import ArgumentError, ModuleError, ShapeError, SolveError
 from continua.basis import Basis, Constant
 from continua.block import ODEBlock
-from continua.field import Field, Signal, Twin, evaluated, fields_of, tensor, values_at
+from continua.field import Field, Signal, Slots, evaluated, fields_of, tensor, values_at
 from continua.gradient import (
     CHANGED,
     CallableDynamics,
@@ -208,7 +208,7 @@ class _PerSample:
         return slope * depth.reshape(-1, *[1] * (z.dim() - 1))
 
     def _slope(
-        self, twin: Twin, at: Tensor, z: Tensor, x: Any, coefficients: dict[str, Tensor]
+        self, twin: Slots, at: Tensor, z: Tensor, x: Any, coefficients: dict[str, Tensor]
     ) -> Tensor:
         expansion = self.block.expansion
         if not self.varies:
