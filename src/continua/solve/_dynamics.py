@@ -196,8 +196,6 @@ def in_parts(count: int, read: Callable[[int, int], Sequence[Evaluate]]) -> Sequ
 
 def combine(z: State, ks: Sequence[State], terms: Terms) -> State:
     """Z + Σ w_i k_i; only the first sum allocates, and no sum is needed by a backward pass."""
-    if len(z) == 1:  # the usual case, where the time between evaluations counts
-        return (_total(z[0], ks, 0, terms),)
     return tuple(_total(start, ks, leaf, terms) for leaf, start in enumerate(z))
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
-import torch
-
 from continua._values import value
 
-from ._dynamics import Depths, Dynamics, Evaluate, Span, Stage, State, Weights, linear
+from ._dynamics import Dynamics, Evaluate, Span, Stage, State, Weights, linear
 from ._interpolant import EveryStep
 from ._runge_kutta import grid
-from ._solver import Saves, Solver, Stats, Trajectory, at_start
+from ._solver import Saves, Solver, Stats, Trajectory, at_start, cached
 from ._step import sides
 
 
@@ -72,12 +69,21 @@ class ReversibleSolver(Solver):
         start, width = Fraction(span[0]), Fraction(span[1]) - Fraction(span[0])
         return Stage(start + width * n / self.steps, sides(*span)[0])
 
-    def plan(self, span: Span, jumps: Depths) -> tuple[tuple[Stage, ...], ...]:
+    @cached
+    def plan(self, span: Span, jumps: tuple[float, ...]) -> tuple[tuple[Stage, ...], ...]:
         """The stages of every step: its own, then those at a jump of the field at its end."""
-        # Compiled code keeps no cache.
-        return (_plan if torch.compiler.is_compiling() else _known_plan)(self, span, tuple(jumps))
+        ends, (first, last) = grid(span, self.steps), sides(*span)
+        near = 1e-9 * abs(span[1] - span[0]) / self.steps  # depths and jumps are rounded
+        plan = []
+        for start, end in itertools.pairwise(ends):
+            at_end = self.place == 1
+            stages = [Stage(start + (end - start) * self.place, last if at_end else "right")]
+            if end != ends[-1] and any(abs(float(end) - jump) <= near for jump in jumps):
+                stages += [Stage(end, first)] if at_end else [Stage(end, last), Stage(end, first)]
+            plan.append(tuple(stages))
+        return tuple(plan)
 
-    def schedule(self, span: Span, jumps: Depths) -> tuple[Stage, ...]:
+    def schedule(self, span: Span, jumps: tuple[float, ...]) -> tuple[Stage, ...]:
         return (self.start_stage(span, 0), *itertools.chain(*self.plan(span, jumps)))
 
     def integrate(
@@ -135,22 +141,3 @@ class AsynchronousLeapfrog(ReversibleSolver):
 
     def rows(self, h: float) -> tuple[Weights, Sequence[Weights]]:
         return [1, h / 2], [[1, 0, 0, h], [0, -1, 0, 2]]
-
-
-def _plan(
-    solver: ReversibleSolver, span: Span, jumps: tuple[float, ...]
-) -> tuple[tuple[Stage, ...], ...]:
-    ends, (first, last) = grid(span, solver.steps), sides(*span)
-    near = 1e-9 * abs(span[1] - span[0]) / solver.steps  # both are rounded, each in its own way
-    out = []
-    for start, end in itertools.pairwise(ends):
-        at_end = solver.place == 1
-        middle = start + (end - start) * solver.place
-        stages = [Stage(middle, last if at_end else "right")]
-        if end != ends[-1] and any(abs(float(end) - where) <= near for where in jumps):
-            stages += [Stage(end, first)] if at_end else [Stage(end, last), Stage(end, first)]
-        out.append(tuple(stages))
-    return tuple(out)
-
-
-_known_plan = functools.lru_cache(maxsize=128)(_plan)  # exact depths take time

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,7 +19,20 @@ from continua._values import Value, whole_number
 from ._dynamics import Depths, Dynamics, Span, Stage, State
 from ._interpolant import EveryStep
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 Saves = Depths | EveryStep
+
+
+def cached(f: F) -> F:
+    """Cache a function of hashable arguments; `torch.compile` sees the function itself."""
+    known = functools.lru_cache(maxsize=128)(f)
+
+    @functools.wraps(f)
+    def call(*args: Any) -> Any:
+        return (f if torch.compiler.is_compiling() else known)(*args)
+
+    return call  # type: ignore[return-value]
 
 
 class Status(enum.Enum):
@@ -165,7 +179,7 @@ class Solver(Value, ABC):
         return None if stages is None else len(stages)
 
     @abstractmethod
-    def schedule(self, span: Span, jumps: Depths) -> tuple[Stage, ...] | None:
+    def schedule(self, span: Span, jumps: tuple[float, ...]) -> tuple[Stage, ...] | None:
         """Every evaluation, in order, of a field with such jumps; None if steps are adaptive."""
 
     @property
