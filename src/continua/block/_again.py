@@ -56,8 +56,7 @@ class BlockRerun(Rerun):
                 if found:
                     into = self._into(name)
                     sampling.pulled([i for i, _ in found], [g for _, g in found], into)
-            for place, gradient in enumerate(remaining, start=len(self._names)):
-                self.gather(place, gradient)
+            self.gather(remaining, first=len(self._names))
 
         return Reading(evaluate, [*rows, *others], pull, [[*own, *shared] for own in used])
 

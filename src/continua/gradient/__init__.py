@@ -5,13 +5,7 @@ from continua._values import known
 from ._adjoint import Adjoint
 from ._cache import cache_folder, cached_files, clear_cache
 from ._checkpoint import Checkpoint
-from ._checks import (
-    SaveAt,
-    checked_solver,
-    checked_span,
-    has_values,
-    with_finite_end,
-)
+from ._checks import SaveAt, checked_solver, checked_span
 from ._compiled import compiled_first
 from ._dependencies import dependencies, surroundings
 from ._gradient import CHANGED, Backprop, Gradient, checked_gradient
@@ -28,7 +22,7 @@ __all__ = [
     "odeint", "solve", "followed", "Problem", "RunningCost", "SaveAt",
     # for other dynamics
     "CHANGED", "CallableDynamics", "checked_gradient", "checked_solver", "checked_span", "cut",
-    "dependencies", "has_values", "tensors_in", "wanting", "with_finite_end",
+    "dependencies", "tensors_in", "wanting",
     # compiled steps
     "Programs", "Backend", "Uncompilable", "checked_backend", "compiled_first", "exchanged",
     "known_shared", "surroundings", "cache_folder", "cached_files", "clear_cache",

@@ -82,14 +82,11 @@ def checked_params(params: Iterable[Tensor] | None) -> list[Tensor]:
 
 def checked_state(x: Any, weight: Tensor | None) -> tuple[State, Any]:
     """The leaves of a state and its structure, None for a single tensor."""
-    if isinstance(x, Tensor):
-        _check_kind(x, weight)
-        return (x,), None
-    if not isinstance(x, tuple | dict):
+    if not isinstance(x, Tensor | tuple | dict):
         raise ShapeError(
             f"the state is a tensor, or a tuple or dictionary of tensors, not {type(x).__name__}"
         )
-    leaves, structure = pytree.tree_flatten(x)
+    leaves, structure = ([x], None) if isinstance(x, Tensor) else pytree.tree_flatten(x)
     if not leaves:
         raise ShapeError("the state is empty")
     for leaf in leaves:
@@ -225,7 +222,7 @@ def non_finite(x: Tensor) -> str:
     return f"{int(bad.sum())} {kind} of {x.numel()} values{sample}; clean the data before"
 
 
-def with_finite_end(trajectory: Trajectory, end: float) -> Trajectory:
+def check_end(trajectory: Trajectory, end: float) -> Trajectory:
     """The trajectory, marked as failed if its end is not finite, as a fixed grid may leave it."""
     if trajectory.status is not Status.SUCCESS or not has_values(trajectory.final[0]):
         return trajectory
@@ -233,6 +230,5 @@ def with_finite_end(trajectory: Trajectory, end: float) -> Trajectory:
     if bad is None:
         return trajectory
     sample = int((~bad.detach().isfinite()).nonzero()[0, 0]) if bad.dim() else None
-    sizes = trajectory.stats.step_sizes
-    failure = Failure(end, sample, math.nan, sizes[-1] if sizes else math.nan)
+    failure = Failure(end, sample, math.nan, trajectory.stats.step_sizes[-1])
     return replace(trajectory, status=Status.NON_FINITE, failure=failure)

@@ -66,7 +66,7 @@ class Event:
             )
         self._g, self._problem, self._depth = g, problem, problem.span[0]
         first = problem.z[0]
-        value = self._value(self._tensor(self._depth, first), problem.z)
+        value = self._value(self._depth, problem.z)
         if value.dim() > 0 and value.shape != first.shape[:1]:
             raise ShapeError(
                 f"an event returns one number, or one per sample, shape {list(first.shape[:1])}, "
@@ -76,21 +76,17 @@ class Event:
         self._low = torch.full_like(value, torch.nan, dtype=torch.float64)
         self._high, self._before = self._low.clone(), self._low.clone()
 
-    def _value(self, s: Tensor, z: State) -> Tensor:
-        with torch.set_grad_enabled(s.requires_grad or torch.is_grad_enabled()):
-            value = self._g(s.to(real(z[0].dtype)), self._problem.state(z))
+    def _value(self, s: float | Tensor, z: State) -> Tensor:
+        s = torch.as_tensor(s, dtype=real(z[0].dtype), device=z[0].device)
+        value = self._g(s, self._problem.state(z))
         if not isinstance(value, Tensor):
             raise ShapeError(f"an event returns a tensor, not {type(value).__name__}")
         return value.double()
 
-    @staticmethod
-    def _tensor(s: float, like: Tensor) -> Tensor:
-        return torch.tensor(s, dtype=real(like.dtype), device=like.device)
-
     def stop(self, s: float, z: State) -> bool:
         """Look at the next state; whether all have had their event."""
         with torch.no_grad():
-            now = self._value(self._tensor(s, z[0]), z).sign()
+            now = self._value(s, z).sign()
         new = (now * self._sign <= 0) & (self._sign != 0) & self._high.isnan()
         self._low = self._low.masked_fill(new, self._depth)
         self._high = self._high.masked_fill(new, s)

@@ -28,7 +28,7 @@ from continua.solve import (
     sides,
 )  # fmt: skip
 
-from ._checks import autocast_on, versions, with_finite_end
+from ._checks import autocast_on, check_end, versions
 
 CHANGED = (
     "weights, arguments or training mode of the field changed between the forward pass and this "
@@ -82,16 +82,15 @@ class Job(ABC):
                 "the field draws random numbers in evaluation mode, which nothing has kept to "
                 "draw them again: use Backprop(), or training mode"
             )
-        if reason is not None and self._draws(z):
-            raise ArgumentError(reason)
-
-    def _draws(self, z: State) -> bool:
-        """Whether an evaluation draws random numbers; another thread may have done so as well."""
+        if reason is None:
+            return
+        # Another thread may have drawn them: see whether an evaluation does.
         start = Stage(self.span[0], sides(*self.span)[0])
         seen = _RandomOps()  # type: ignore[no-untyped-call]
         with self.dynamics.again() as again, torch.no_grad(), kept_rng(z), seen:
             again.read([start], leaves=False).evaluate[0](z)
-        return seen.random
+        if seen.random:
+            raise ArgumentError(reason)
 
 
 class Gradient(Value, ABC):
@@ -158,7 +157,7 @@ def gradient_here(gradient: Gradient, solver: Solver | None) -> Gradient:
 
 def committed(dynamics: Dynamics, trajectory: Trajectory, span: Span) -> Trajectory:
     """The trajectory, looked at; the field's state is updated if it is a success."""
-    trajectory = with_finite_end(trajectory, span[1])
+    trajectory = check_end(trajectory, span[1])
     if trajectory.status is Status.SUCCESS:
         dynamics.commit()
     return trajectory
@@ -212,20 +211,20 @@ class _Solve(torch.autograd.Function):
 
 class _Once(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, reason: str, value: Tensor, *sources: Tensor) -> Tensor:
+    def forward(ctx: Any, reason: str, gradient: Tensor, *sources: Tensor) -> Tensor:
         ctx.reason = reason
-        return value.clone()
+        return gradient.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: Any, *_: Tensor) -> Tensor:
         raise SolveError(ctx.reason)
 
 
-def once(value: Tensor, reason: str, *sources: Tensor) -> Tensor:
-    """A derivative that has none of its own, by its sources neither, and says why if asked."""
+def once(gradient: Tensor, reason: str, *sources: Tensor) -> Tensor:
+    """The gradient, whose own derivative by any of its sources raises an error with a reason."""
     if not torch.is_grad_enabled():
-        return value
-    start = value.detach().requires_grad_()
+        return gradient
+    start = gradient.detach().requires_grad_()
     refusing: Tensor = _Once.apply(reason, start, *sources)  # type: ignore[no-untyped-call]
     return refusing
 

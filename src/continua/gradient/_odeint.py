@@ -33,6 +33,11 @@ from ._trace import Backend
 
 Ends = tuple[float | Tensor, float | Tensor]
 
+ONE_DERIVATIVE = (
+    "a solve has no second derivatives through an end of its span; make the length of the span a "
+    "factor of the field on (0, 1) instead, or use first derivatives alone"
+)
+
 
 def odeint(
     f: Callable[..., Any],
@@ -179,32 +184,15 @@ def _with_end(dynamics: Dynamics, z: State, ends: Ends, problem: Problem, at_end
     with torch.no_grad(), dynamics.again() as again:
         (evaluate,) = again.read([stage], leaves=False).evaluate
         slope = evaluate(z)
+    move = end - end.detach()  # zero, with the gradient of the end
+    move.register_hook(  # type: ignore[no-untyped-call]
+        lambda gradient: once(gradient, ONE_DERIVATIVE, gradient)
+    )
     sign = 1.0 if at_end else -1.0
     return tuple(
-        leaf + _Moved.apply(end, sign * k.to(leaf.dtype))  # type: ignore[no-untyped-call]
+        leaf + move.to(leaf.device, leaf.dtype) * (sign * k.to(leaf.dtype))
         for leaf, k in zip(z, slope, strict=True)
     )
-
-
-class _Moved(torch.autograd.Function):
-    """Zero, whose derivative by the end of a span is the slope there."""
-
-    @staticmethod
-    def forward(ctx: Any, end: Tensor, slope: Tensor) -> Tensor:
-        ctx.save_for_backward(slope)
-        ctx.end = (end.device, end.dtype)
-        return torch.zeros_like(slope)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (slope,) = ctx.saved_tensors
-        total = (gradient * slope.conj()).sum()
-        along = (total.real if total.is_complex() else total).to(*ctx.end)
-        reason = (
-            "a solve has no second derivatives through an end of its span; make the length of "
-            "the span a factor of the field on (0, 1) instead, or use first derivatives alone"
-        )
-        return once(along, reason, along), None
 
 
 def _solution(trajectory: Trajectory, where: Sequence[float], problem: Problem) -> Solution:

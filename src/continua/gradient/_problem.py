@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -33,7 +34,6 @@ from ._dependencies import (
     UPDATES,
     dependencies,
     leaves_of,
-    refuse_unknown,
     refusing_updates,
     surroundings,
 )
@@ -153,7 +153,14 @@ def _refusing(evaluate: Evaluate, known: Sequence[Tensor]) -> Evaluate:
         with torch.enable_grad():
             start = leaf(z)
             out = evaluate(start)
-        refuse_unknown(out, [*start, *leaves_of(known)])
+        listed = {id(tensor) for tensor in (*start, *leaves_of(known))}
+        for tensor in leaves_of(out):
+            if id(tensor) not in listed:
+                raise ArgumentError(
+                    "the field or the running cost depends on a tensor of shape "
+                    f"{list(tensor.shape)} that requires a gradient but was not found; name it in "
+                    "params=, make it a parameter of the field's module, or use Backprop()"
+                )
         return tuple(slope.detach() for slope in out)
 
     return checked
@@ -178,25 +185,27 @@ def with_input(cost: RunningCost) -> RunningCost:
 
 
 class CallableDynamics(Dynamics):
-    """A callable f(s, z, *args), whose parameters are found or given."""
+    """A callable f(s, z, *args) for one solve.
+
+    Args:
+        f: the callable.
+        problem: what the solve starts from.
+        args: further arguments of f.
+        params: tensors that f depends on, besides those that are found.
+        x: what a running cost sees as the input.
+    """
 
     varies = driven = True
 
     def __init__(self, f: Any, problem: Problem, args: tuple[Any, ...], params: Any, x: Any):
-        self.f, self.problem = f, problem
-        self._args, self._params, self._x = args, checked_params(params), x
-        self._name = getattr(f, "__name__", type(f).__name__)
-        self._checked = False
+        self.f, self.problem, self.args = f, problem, args
+        self.x = () if problem.cost is None else x
+        self._params, self._checked = checked_params(params), False
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:  # type: ignore[override]
-        """The tensors among the arguments, and the parameters."""
-        return (*self.given, *self.params)
-
-    @property
-    def given(self) -> list[Tensor]:
-        """The tensors among the arguments and the input that want a gradient."""
-        return wanting((self._args, self._x if self.problem.cost is not None else ()))
+        """The tensors among the arguments that require a gradient, and the parameters."""
+        return (*wanting((self.args, self.x)), *self.params)
 
     @cached_property
     def params(self) -> list[Tensor]:
@@ -206,19 +215,26 @@ class CallableDynamics(Dynamics):
 
     @property
     def noisy(self) -> bool:  # type: ignore[override]
-        """Whether random numbers may be drawn: nobody knows of a plain function."""
         return not isinstance(self.f, nn.Module) or any(m.training for m in self.f.modules())
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
         depths = self.problem.depths(stages)
-        calls = _calls(self.f, depths, self._args)
         if self._checked:
-            return self.problem.evaluations(calls, depths, self._x)
+            return self.evaluations(depths)
         self._checked = True
+        calls = self._calls(depths)
         known: Sequence[Tensor] = ()
         if self.problem.repeated:
             known, calls[0] = self.tensors, refusing_updates(self.f, calls[0])
-        return self.problem.first_evaluations(self._name, calls, depths, self._x, known)
+        name = getattr(self.f, "__name__", type(self.f).__name__)
+        return self.problem.first_evaluations(name, calls, depths, self.x, known)
+
+    def evaluations(self, depths: Sequence[Tensor]) -> list[Evaluate]:
+        """The field at some depths, and the running cost beside it."""
+        return self.problem.evaluations(self._calls(depths), depths, self.x)
+
+    def _calls(self, depths: Sequence[Tensor]) -> list[Callable[[Any], Any]]:
+        return [lambda z, s=s: self.f(s, z, *self.args) for s in depths]  # type: ignore[misc]
 
     @property
     def reached(self) -> object:
@@ -226,59 +242,45 @@ class CallableDynamics(Dynamics):
         return self.f
 
     def source(self) -> Source:
-        return CallableSource(self, self._args, self._x, list(self.tensors))
+        return CallableSource(self)
 
     @contextlib.contextmanager
     def again(self) -> Iterator[Rerun]:
-        """Evaluate once more, with arguments that are cut from the graph they come from."""
-        args, x = cut((self._args, self._x))
-        given = wanting((args, x if self.problem.cost is not None else ()))
-        yield _Again(self, args, x, [*given, *self.params])
+        detached = copy.copy(self)
+        detached.args, detached.x = cut((self.args, self.x))
+        yield _Again(detached)
 
 
 class _Again(Rerun):
-    def __init__(
-        self, dynamics: CallableDynamics, args: tuple[Any, ...], x: Any, leaves: list[Tensor]
-    ):
-        super().__init__(len(leaves))
-        self._dynamics, self._args, self._x, self._leaves = dynamics, args, x, leaves
+    def __init__(self, dynamics: CallableDynamics):
+        self._dynamics, self._leaves = dynamics, dynamics.tensors
+        super().__init__(len(self._leaves))
 
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
-        problem = self._dynamics.problem
-        depths = problem.depths(stages)
-        calls = _calls(self._dynamics.f, depths, self._args)
-        evaluate = problem.evaluations(calls, depths, self._x)
-        wanted = self._leaves if leaves else []
-        return Reading(evaluate, wanted, self._pull, [range(len(wanted))] * len(stages))
-
-    def _pull(self, gradients: Sequence[Tensor | None]) -> None:
-        for place, gradient in enumerate(gradients):
-            self.gather(place, gradient)
+        evaluate = self._dynamics.evaluations(self._dynamics.problem.depths(stages))
+        found = self._leaves if leaves else ()
+        return Reading(evaluate, found, self.gather, [range(len(found))] * len(stages))
 
     def source(self) -> Source:
-        return CallableSource(self._dynamics, self._args, self._x, self._leaves)
+        return self._dynamics.source()
 
 
 class CallableSource(Source):
-    """A callable for compiled steps: depths vary, and everything that it reaches is shared."""
+    """A callable for compiled steps: depths vary, and everything else that it reads is shared."""
 
-    def __init__(
-        self, dynamics: CallableDynamics, args: tuple[Any, ...], x: Any, leaves: list[Tensor]
-    ):
-        self._f, self._problem, self._args, self._x = dynamics.f, dynamics.problem, args, x
-        self._leaves, self.code = leaves, (dynamics.reached, self._problem.given_cost)
-        read = x if self._problem.cost is not None else ()
-        tensors, plain = surroundings((self.code, args, read, leaves))
-        self.signature = [*plain, self._problem.structure]
-        self.shared = known_shared(tensors, leaves)
+    def __init__(self, dynamics: CallableDynamics):
+        self._dynamics, self._leaves = dynamics, dynamics.tensors
+        self.code = (dynamics.reached, dynamics.problem.given_cost)
+        tensors, plain = surroundings((self.code, dynamics.args, dynamics.x, self._leaves))
+        self.signature = [*plain, dynamics.problem.structure]
+        self.shared = known_shared(tensors, self._leaves)
 
     def rows(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
-        return [torch.stack(list(self._problem.depths(stages)))]
+        return [torch.stack(list(self._dynamics.problem.depths(stages)))]
 
     def traced(self, stages: Sequence[Stage]) -> Traced:
-        depths = self._problem.depths(stages)
-        calls = _calls(self._f, depths, self._args)
-        evaluate = self._problem.evaluations(calls, depths, self._x)
+        depths = self._dynamics.problem.depths(stages)
+        evaluate = self._dynamics.evaluations(depths)
 
         def on(shared: Sequence[Tensor], rows: Sequence[Tensor]) -> tuple[list[Evaluate], Any]:
             others = zip((*self.shared, *depths), (*shared, *rows[0].unbind(0)), strict=True)
@@ -293,14 +295,6 @@ class CallableSource(Source):
     def gradients(self, shared: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
         place, remaining = {id(t): i for i, t in enumerate(self.shared)}, dict(shared)
         return [remaining.pop(place[id(t)], None) for t in self._leaves]  # one may be there twice
-
-
-def _calls(
-    f: Callable[..., Any], depths: Sequence[Tensor], args: tuple[Any, ...]
-) -> list[Callable[[Any], Any]]:
-    if not args:
-        return [partial(f, s) for s in depths]
-    return [lambda z, s=s: f(s, z, *args) for s in depths]  # type: ignore[misc]
 
 
 def cut(given: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple, Self
@@ -164,11 +164,12 @@ class Rerun(ABC):
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
         """The field at each stage with leaves in place of its tensors, if gradients are wanted."""
 
-    def gather(self, place: int, gradient: Tensor | None) -> None:
-        """Add to the gradient of one of `Dynamics.tensors`."""
-        known = self.gathered[place]
-        if gradient is not None:
-            self.gathered[place] = gradient if known is None else known + gradient
+    def gather(self, gradients: Iterable[Tensor | None], first: int = 0) -> None:
+        """Add to the gradients of `Dynamics.tensors`, from the first of some places on."""
+        for place, gradient in enumerate(gradients, first):
+            known = self.gathered[place]
+            if gradient is not None:
+                self.gathered[place] = gradient if known is None else known + gradient
 
     def source(self) -> Source:
         """The field for compiled steps."""
