@@ -26,7 +26,6 @@ from continua.solve import (
     Stage,
     State,
     Stats,
-    Status,
     Step,
     Trajectory,
     linear,
@@ -67,12 +66,10 @@ class AdjointJob(Job):
     def forward(self, z: State) -> Trajectory:
         self.ends, self.further = [], Stats()  # evaluations for the interpolant alone
         self.powers = max(map(len, self.solver.tableau.dense))
-        kept = not self.backsolves
-        trajectory = self.solver.integrate(
-            self.dynamics, z, self.span, self.save_at, self._keep if kept else None
-        )
+        observe = None if self.backsolves else self._keep
+        trajectory = self.solver.integrate(self.dynamics, z, self.span, self.save_at, observe)
         trajectory.stats.evaluations += self.further.evaluations
-        if not kept:
+        if self.backsolves:
             self.stored = list(trajectory.final)
         return trajectory
 
@@ -81,10 +78,8 @@ class AdjointJob(Job):
         step.complete(self.dynamics, self.further)
         self.ends.append((float(step.start), float(step.end)))
         self.stored += step.z
-        for power in range(self.powers):
-            rows = step.tableau.floats.dense
-            weights = [step.h * row[power] if power < len(row) else 0.0 for row in rows]
-            self.stored += linear(weights, step.ks)
+        for column in itertools.zip_longest(*step.tableau.floats.dense, fillvalue=0.0):
+            self.stored += linear([step.h * weight for weight in column], step.ks)
 
     def place(self, s: float) -> tuple[int, float]:
         """The forward step at a depth, and the fraction of it."""
@@ -107,48 +102,60 @@ class AdjointJob(Job):
         solver = self.gradient.solver or self.solver
         # What the quadrature may be off by: less than the solve itself.
         self.error = 0.01 * solver.rtol if isinstance(solver, Pair) and solver.adaptive else 1e-7
-        z: State = tuple(self.stored) if self.backsolves else ()
-        a, s, where, every = final, self.span[1], self.save_at, isinstance(self.save_at, EveryStep)
-        if isinstance(where, EveryStep):
-            where, s = where.depths(self.trajectory.ends), self.trajectory.ends[-1]
-        events: list[tuple[float, State | None]] = [
-            (depth, g)
-            for depth, g in zip(where, saved, strict=True)
-            if not every or any(x.any() for x in g)  # most states of a dense solve have none
-        ]
-        if solver.steps is not None:  # equal steps would straddle what they do not know of
-            low, high = sorted(self.span)
-            events += [(b, None) for b in self.dynamics.breakpoints if low < b < high]
-        events = sorted(events, key=lambda event: event[0], reverse=forward)
         dynamics = self.equation(again, solver)
+        z: State = tuple(self.stored) if self.backsolves else ()
+        a, s = final, self.span[1]
+        if isinstance(self.save_at, EveryStep):
+            s = self.trajectory.ends[-1]  # an event may have stopped the solve
         # The forward solve has found out which steps this problem allows.
-        known = self.trajectory.stats.step_sizes[-2:] if self.gradient.solver is None else []
+        sizes = self.trajectory.stats.step_sizes if self.gradient.solver is None else []
 
         def integral(step: Step) -> None:
             self.integral(step, dynamics, again, stats)
 
-        for depth, gradient in [*events, (self.span[0], None)]:
+        for depth, gradient in self._stops(saved, solver):
             if depth != s:
-                part = solver
-                if solver.steps is not None:
-                    share = abs((s - depth) / (self.span[1] - self.span[0]))
-                    part = solver.with_steps(max(1, math.ceil(solver.steps * share - 1e-9)))
-                elif known and isinstance(solver, Pair) and solver.first_step is None:
-                    part = replace(solver, first_step=max(known))
+                part = self._solver_between(solver, s, depth, sizes)
                 trajectory = part.integrate(dynamics, (*z, *a), (s, depth), observe=integral)
                 merge(stats, trajectory.stats)
-                known = stats.step_sizes[-2:]
-                if trajectory.status is not Status.SUCCESS:
+                if trajectory.failure is not None:
                     raise SolveError(
-                        f"the backward solve stopped at depth {trajectory.failure.depth:g}: "  # type: ignore[union-attr]
+                        f"the backward solve stopped at depth {trajectory.failure.depth:g}: "
                         f"{trajectory.status.value}; try Checkpoint(), or looser tolerances in "
                         "Adjoint(solver=...)"
                     )
                 z, a = trajectory.final[: len(z)], trajectory.final[len(z) :]
-                s = depth
+                s, sizes = depth, stats.step_sizes
             if gradient is not None:
                 a = linear([1, 1], [a, gradient])
         return a
+
+    def _stops(self, saved: list[State], solver: RungeKutta) -> list[tuple[float, State | None]]:
+        """Where the backward solve stops, in its order, and the gradients of the states there."""
+        where, every = self.save_at, isinstance(self.save_at, EveryStep)
+        if isinstance(where, EveryStep):
+            where = where.depths(self.trajectory.ends)
+        stops: list[tuple[float, State | None]] = [
+            (depth, g)
+            for depth, g in zip(where, saved, strict=True)
+            if not every or any(x.any() for x in g)  # most states of a dense solve have none
+        ]
+        if solver.steps is not None:  # the equal steps of a fixed grid do not stop by themselves
+            low, high = sorted(self.span)
+            stops += [(b, None) for b in self.dynamics.breakpoints if low < b < high]
+        stops.sort(key=lambda stop: stop[0], reverse=self.span[1] > self.span[0])
+        return [*stops, (self.span[0], None)]
+
+    def _solver_between(
+        self, solver: RungeKutta, start: float, end: float, sizes: list[float]
+    ) -> RungeKutta:
+        """The solver for a part of the span, given the sizes of earlier steps."""
+        if solver.steps is not None:
+            share = abs((start - end) / (self.span[1] - self.span[0]))
+            return solver.with_steps(max(1, math.ceil(solver.steps * share - 1e-9)))
+        if sizes and isinstance(solver, Pair) and solver.first_step is None:
+            return replace(solver, first_step=max(sizes[-2:]))
+        return solver
 
     def equation(self, again: Rerun, solver: RungeKutta) -> Backward:
         """The adjoint equation of a backward pass."""
@@ -162,18 +169,13 @@ class AdjointJob(Job):
         nodes = self.nodes(step, dynamics, stats)
         reading = again.read([Stage(s, "right") for s, _, _ in nodes])
         outputs, along = [], []
-        states: list[Tensor] = []
         with torch.enable_grad():
             for f, (s, both, weight) in zip(reading.evaluate, nodes, strict=True):
                 z = both[: -self.leaves] or self.at(s)
-                start = tuple(v.detach() for v in z)
-                if any(map(_channels_last, start)):
-                    # Group norm's derivative by its weights alone crashes torch in this layout.
-                    start = leaf(start)
-                    states += start
-                outputs.append(f(start))
+                # Group norm's derivative by its weights alone crashes torch in channels_last.
+                outputs.append(f(tuple(v.detach().contiguous() for v in z)))
                 along.append(tuple(v.detach() * weight for v in both[-self.leaves :]))
-        reading.pull(vector_jacobian(outputs, along, tuple(states), reading.leaves)[1])
+        reading.pull(vector_jacobian(outputs, along, (), reading.leaves)[1])
 
     def nodes(
         self, step: Step, dynamics: Dynamics, stats: Stats
@@ -209,11 +211,6 @@ class AdjointJob(Job):
 @functools.cache
 def _leggauss(count: int) -> Any:
     return np.polynomial.legendre.leggauss(count)
-
-
-def _channels_last(z: Tensor) -> bool:
-    last = torch.channels_last
-    return z.dim() == 4 and not z.is_contiguous() and z.is_contiguous(memory_format=last)
 
 
 class Backward(Dynamics):
