@@ -21,13 +21,13 @@ from ._step import sides
 class ReversibleSolver(Solver):
     r"""A fixed grid of steps on an extended state, each of which has an algebraic inverse.
 
-    The extended state has parts p: the state comes first, its slope last. A step evaluates the
-    field once and is linear otherwise. Its inverse is the same step with -h.
+    The extended state has parts p, of which the state is the first and its slope the last. A step
+    evaluates the field once and is linear otherwise. Its inverse is the same step with -h.
 
     .. math:: q = \sum_j c_j p_j, \qquad k = f(q), \qquad p_i' = \sum_j m_{ij} p_j + n_i q + b_i k
 
-    Where the field jumps between two steps, the slope is corrected by the jump, and the inverse
-    takes the correction back.
+    Where the field jumps between two steps, the jump is added to the slope; the inverse subtracts
+    it.
 
     Args:
         steps: the number of steps.
@@ -36,17 +36,18 @@ class ReversibleSolver(Solver):
     steps: int
     degree: ClassVar[int] = 2
     parts: ClassVar[int]
-    place: ClassVar[Fraction]  #: where in a step k is evaluated
+    place: ClassVar[Fraction]  #: the fraction of a step at which k is evaluated
 
     @abstractmethod
     def rows(self, h: float) -> tuple[Weights, Sequence[Weights]]:
-        """The weights c, and for each part those of all parts, of q and of k."""
+        """The weights c, and a row [m_i, n_i, b_i] for each part."""
 
     def combined(self, parts: Sequence[State], q: State, k: State, h: float) -> list[State]:
+        """The parts at the end of a step."""
         return [linear(row, [*parts, q, k]) for row in self.rows(h)[1]]
 
     def step(self, evaluate: Sequence[Evaluate], parts: Sequence[State], h: float) -> list[State]:
-        """One step, from the field at its own stage and beyond it where it jumps."""
+        """One step, given the field at its own stage and at those of a jump at its end."""
         own, *jump = evaluate
         q = linear(self.rows(h)[0], parts)
         out = self.combined(parts, q, own(q), h)
@@ -57,9 +58,10 @@ class ReversibleSolver(Solver):
 
     @staticmethod
     def shares(h: float, fraction: float) -> tuple[float, float, float]:
-        """The state at a fraction of a step, so that no jump at its end counts.
+        """The weights that interpolate the state at a fraction of a step.
 
-        The weights of the state and of the slope at the start, and of the state at the end.
+        They are those of the state and the slope at the start, and of the state at the end. The
+        slope at the end has none, since the field may jump there.
         """
         x = min(fraction, 1.0)
         return 1 - x * x, h * (x - x * x), x * x

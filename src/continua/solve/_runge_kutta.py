@@ -44,8 +44,8 @@ class RungeKutta(Solver):
         """Every evaluation of a solve over this span on the fixed grid, in order.
 
         Depths are exact: integers over the number of steps, never accumulated floats. The ends
-        of a step are sampled from inside the step, so that a function which jumps there is read
-        in the step's own cell; inside a step the side is right by convention.
+        of a step are sampled from inside the step, so that a function which jumps there takes
+        its value within the step; inside a step the side is right by convention.
         """
         if self.steps is None:
             raise ArgumentError(f"{self!r} chooses its own steps: it has no fixed grid")
