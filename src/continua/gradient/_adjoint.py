@@ -33,7 +33,7 @@ from continua.solve import (
 
 from ._gradient import Gradient, Job, leaf, split, vector_jacobian
 
-#: the share by which the integral over a step of a fixed grid may be off
+#: the relative error of the quadrature over a step of a fixed grid
 GRID = 1e-3
 
 
@@ -49,14 +49,14 @@ class AdjointJob(Job):
 
     @property
     def backsolves(self) -> bool:
-        """Whether the state is solved for backward along with the adjoint."""
+        """Whether the backward solve includes the state."""
         return self.gradient.state == "backsolve"
 
     def at_stages(self, solver: RungeKutta) -> bool:
-        """Whether the stages of a step resolve whatever varies with depth.
+        """Whether the stages of the method resolve the field's dependence on depth.
 
-        A fixed grid takes the error that it takes: n Gauss points are what a method of order 2n
-        is worth. Adaptive steps see functions of depth only where these move the state.
+        On a fixed grid a method of order 2n counts as n Gauss points. The error estimate of
+        adaptive steps sees functions of depth only as far as they move the state.
         """
         if solver.steps is None:
             return not self.dynamics.varies
@@ -100,14 +100,14 @@ class AdjointJob(Job):
         forward = self.span[1] > self.span[0]
         self.starts = [start if forward else -start for start, _ in self.ends]
         solver = self.gradient.solver or self.solver
-        # What the quadrature may be off by: less than the solve itself.
+        # The relative error of the quadrature: less than that of the solve itself.
         self.error = 0.01 * solver.rtol if isinstance(solver, Pair) and solver.adaptive else 1e-7
         dynamics = self.equation(again, solver)
         z: State = tuple(self.stored) if self.backsolves else ()
         a, s = final, self.span[1]
         if isinstance(self.save_at, EveryStep):
             s = self.trajectory.ends[-1]  # an event may have stopped the solve
-        # The forward solve has found out which steps this problem allows.
+        # The steps of the forward solve tell how long the first one may be.
         sizes = self.trajectory.stats.step_sizes if self.gradient.solver is None else []
 
         def integral(step: Step) -> None:
@@ -162,7 +162,7 @@ class AdjointJob(Job):
         return Backward(self, again, self.at_stages(solver))
 
     def integral(self, step: Step, dynamics: Backward, again: Rerun, stats: Stats) -> None:
-        """Add the integral of a df/dtheta over one backward step."""
+        """Add the integral of a^T df/dtheta over one backward step."""
         if dynamics.at_stages:
             _pull(step)
             return
@@ -190,8 +190,9 @@ class AdjointJob(Job):
     def _gauss(self, step: Step) -> tuple[list[float], list[float]]:
         """Points and weights of a quadrature over a step, as fractions of it.
 
-        Steps follow the adjoint alone; functions of depth may vary faster. How fast the basis
-        does is known; where a field reads the depth itself, the steps of the forward solve tell.
+        The step size is chosen for the adjoint alone, and functions of depth may vary faster. For
+        the basis the number of points is known. If a field reads the depth itself, the quadrature
+        is also split at the ends of the forward steps.
         """
         start, cuts = float(step.start), [0.0, 1.0]
         if self.dynamics.driven:
@@ -214,7 +215,7 @@ def _leggauss(count: int) -> Any:
 
 
 class Backward(Dynamics):
-    """The adjoint equation, with the state beside it when that is solved backward too."""
+    """The adjoint equation, and before it that of the state if it is solved backward too."""
 
     def __init__(self, job: AdjointJob, again: Rerun, at_stages: bool):
         self.job, self.again_at, self.at_stages = job, again.read, at_stages
@@ -244,14 +245,14 @@ class Backward(Dynamics):
 
 
 class _Slope(tuple[Tensor, ...]):
-    """A slope of the adjoint equation, and what the weights add to their gradient there."""
+    """A slope of the adjoint equation, with the gradients of the weights at its stage."""
 
     reading: Reading | None = None
     weights: Sequence[tuple[int, Tensor | None]] = ()
 
 
 def _pull(step: Step) -> None:
-    """Add the integral of a df/dtheta over one backward step, by the weights of its method."""
+    """Add the integral of a^T df/dtheta over one backward step, by the weights of its method."""
     sums: dict[int, tuple[Reading, list[Tensor | None]]] = {}
     for k, b in zip(step.ks, step.tableau.floats.b, strict=False):
         assert isinstance(k, _Slope)
@@ -272,7 +273,7 @@ def _pull(step: Step) -> None:
 
 
 def merge(stats: Stats, more: Stats) -> None:
-    """Add what a part of a solve has cost."""
+    """Add the cost of a part of a solve."""
     stats.evaluations += more.evaluations
     stats.steps += more.steps
     stats.rejected += more.rejected
@@ -287,16 +288,16 @@ class Adjoint(Gradient):
               \frac{d\ell}{d\theta} = \int a^\top \frac{\partial f}{\partial \theta}\, ds
 
     A running cost is one more component of the state, so its terms are in both equations. The
-    integral is taken at the stages of the backward steps, with the weights of the method itself,
-    where these resolve the basis, and otherwise by a Gauss quadrature on each step. Only its
-    result is contracted with the basis: the backward state is (z, a) or a alone, never the
-    weights, whose gradients at the stages of one step are in memory together, and the cost does
-    not grow with the basis. The gradient agrees with `Backprop` up to
-    the tolerances of both solves. Inside `torch.func` and `torch.compile` it is that of `Backprop`.
+    integral is a sum over the stages of the backward steps, if they resolve the basis, and a Gauss
+    quadrature on each step otherwise. The backward state is (z, a) or a alone, without the
+    weights. Their gradients at the stages of one step are in memory at the same time and are then
+    contracted with the basis, so the cost does not grow with the basis. The gradient agrees with
+    `Backprop` up to the tolerances of both solves. Inside `torch.func` and `torch.compile` it is
+    that of `Backprop`.
 
     Args:
-        state: `"interpolate"` reads z from the stored forward solution; `"backsolve"` solves for
-            it backward along with a, which needs no memory that grows with the steps, and is
+        state: `"interpolate"` reads z from the stored forward solution. `"backsolve"` solves for z
+            backward along with a; its memory does not grow with the number of steps, but it is
             unstable where the flow contracts strongly.
         solver: of the backward solve, with its own tolerances; None takes the forward one.
 

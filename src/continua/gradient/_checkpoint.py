@@ -36,13 +36,13 @@ class CheckpointJob(Job):
         self.rng: list[list[Tensor]] = []
         self.kept: list[int] = []
         next_kept = 0
-        # Adaptive steps refuse noise, so that only a fixed grid needs the generators again.
+        # Adaptive steps refuse noise: only a fixed grid needs the states of the generators.
         now = rng_state(z) if self.dynamics.noisy and self.noise is None else None
 
         def observe(taken: Step) -> None:
             nonlocal now, next_kept
             n = len(self.steps)
-            # Triangular numbers: with N steps about sqrt(2 N) states, as far apart at most.
+            # Triangular numbers: of N steps about sqrt(2 N) are kept, as far apart at most.
             if self.gradient.states == "all" or n == next_kept:
                 self.kept.append(n)
                 next_kept += len(self.kept)
@@ -73,17 +73,17 @@ class CheckpointJob(Job):
             for n in reversed(range(first, end)):
                 a = self._vjp(again, n, states.pop(), a, saved, stats)
             end = first
-        # What is left of the saved states was asked for at the very start.
+        # The gradients that are left belong to states that were saved at the start.
         return linear([1] * (1 + len(saved)), [a, *saved])
 
     def _end(self, again: Rerun, n: int, z: State, stats: Stats) -> State:
         with torch.no_grad():
-            return self._repeated(again, n, z, stats)[0].end_state
+            return self._recompute(again, n, z, stats)[0].end_state
 
-    def _repeated(
+    def _recompute(
         self, again: Rerun, n: int, z: State, stats: Stats, leaves: bool = False
     ) -> tuple[Step, Reading]:
-        """Step n once more, and the field that it has read."""
+        """Take step n again; the step, and the field that it has read."""
         made = self.steps[n]
         stages = stages_between(made.tableau, made.start, made.end)
         if not leaves or all(x >= 1 for x in made.fractions):
@@ -100,7 +100,7 @@ class CheckpointJob(Job):
     ) -> State:
         """The gradient of the state at the start of step n from that at its end."""
         with torch.enable_grad():
-            taken, reading = self._repeated(again, n, leaf(z), stats, leaves=True)
+            taken, reading = self._recompute(again, n, leaf(z), stats, leaves=True)
             outputs = [taken.end_state, *reversed(taken.states())]
         along = [a, *(saved.pop() for _ in taken.fractions)]
         gradient, weights = vector_jacobian(outputs, along, taken.z, reading.leaves)
@@ -111,10 +111,10 @@ class CheckpointJob(Job):
 
 @value
 class Checkpoint(Gradient):
-    """Keep the states between steps and take each step again: exact, with less memory.
+    """Keep the states between steps and recompute each step: exact, with less memory.
 
-    The gradient is that of `Backprop`. Accepted steps are repeated with the same step sizes;
-    dropout on a fixed grid sees the same noise.
+    The gradient is that of `Backprop`. Accepted steps are recomputed with the same step sizes, and
+    dropout on a fixed grid with the same noise.
 
     Args:
         states: `"all"` keeps the state at every step: memory grows with steps times state.

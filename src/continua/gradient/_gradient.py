@@ -39,43 +39,43 @@ CHANGED = (
 
 @dataclass(eq=False)
 class Job(ABC):
-    """One solve that is differentiated by evaluating the field again."""
+    """One solve whose backward pass evaluates the field again."""
 
     gradient: Any
     solver: Any
     dynamics: Dynamics
     span: Span
     save_at: Saves
-    leaves: int  # of the state
-    stored: list[Tensor] = field(default_factory=list)  # for the backward pass; autograd keeps it
-    trajectory: Trajectory = field(init=False)  # what the forward pass found, without its tensors
+    leaves: int  # the number of leaves of the state
+    stored: list[Tensor] = field(default_factory=list)  # what autograd saves for the backward pass
+    trajectory: Trajectory = field(init=False)  # of the forward pass, without its tensors
 
     @abstractmethod
     def forward(self, z: State) -> Trajectory:
-        """Solve, and fill `stored`."""
+        """Solve, and add to `stored` what the backward pass needs."""
 
     @abstractmethod
     def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
-        """The gradient of the initial state from those of the results."""
+        """The gradient of the initial state from those of the final and the saved states."""
 
     def gradients(self, again: Rerun) -> Sequence[Tensor | None]:
-        """Those of `Dynamics.tensors`, after `backward`."""
+        """The gradients of `Dynamics.tensors`, after `backward`."""
         return again.gathered
 
     @property
     @abstractmethod
     def noise(self) -> str | None:
-        """Why random numbers cannot be drawn again as they were; None if they can."""
+        """Why the backward pass cannot draw the same random numbers again; None if it can."""
 
     def run(self, z: State) -> Trajectory:
-        """The trajectory, attached to the graph."""
+        """Solve as one node of the graph."""
         n = len(z)
         out = _Solve.apply(self, n, *z, *self.dynamics.tensors)  # type: ignore[no-untyped-call]
         final, *saved = split(out, n)
         return replace(self.trajectory, final=final, saved=saved)
 
     def check_noise(self, z: State) -> None:
-        """Refuse a field that draws random numbers which cannot be drawn again."""
+        """Refuse a field with random numbers that the backward pass cannot draw again."""
         reason = self.noise
         if not self.dynamics.noisy:
             reason = (
@@ -84,7 +84,7 @@ class Job(ABC):
             )
         if reason is None:
             return
-        # Another thread may have drawn them: see whether an evaluation does.
+        # Another thread may have drawn them: check that an evaluation does.
         start = Stage(self.span[0], sides(*self.span)[0])
         seen = _RandomOps()  # type: ignore[no-untyped-call]
         with self.dynamics.again() as again, torch.no_grad(), kept_rng(z), seen:
@@ -97,9 +97,9 @@ class Gradient(Value, ABC):
     """How a solve is differentiated. A gradient is a value, like a solver.
 
     Attributes:
-        discrete: whether it is the gradient of the solver's steps, which must then resolve
-            whatever is differentiated by.
-        job: a solve whose backward pass evaluates the field again; None if autograd does it all.
+        discrete: whether it is the gradient of the solver's steps; they must then resolve every
+            weight, also one that is still zero.
+        job: the solve whose backward pass evaluates the field again; None if autograd does it all.
     """
 
     remedy: ClassVar[str] = "assign another one, as in block.gradient = continua.Checkpoint()"
@@ -116,7 +116,7 @@ class Gradient(Value, ABC):
             return committed(dynamics, solver.integrate(dynamics, z, span, save_at), span)
 
     def check(self, solver: Solver, dynamics: Dynamics) -> None:
-        """Refuse what this gradient cannot do right."""
+        """Refuse a solver or a field for which this gradient would be wrong."""
         return None
 
 
@@ -141,7 +141,7 @@ def checked_gradient(gradient: Gradient) -> Gradient:
 
 
 def gradient_here(gradient: Gradient, solver: Solver | None) -> Gradient:
-    """The gradient to use here: `torch.func` and `torch.compile` differentiate the steps."""
+    """The gradient, or `Backprop` inside `torch.func` and `torch.compile`."""
     compiling = torch.compiler.is_compiling()
     transforms = compiling or torch._C._are_functorch_transforms_active()
     if not transforms or not torch.is_grad_enabled():
@@ -156,7 +156,7 @@ def gradient_here(gradient: Gradient, solver: Solver | None) -> Gradient:
 
 
 def committed(dynamics: Dynamics, trajectory: Trajectory, span: Span) -> Trajectory:
-    """The trajectory, looked at; the field's state is updated if it is a success."""
+    """Check the end of a trajectory, and update the field's state if the solve succeeded."""
     trajectory = check_end(trajectory, span[1])
     if trajectory.status is Status.SUCCESS:
         dynamics.commit()
@@ -180,7 +180,7 @@ class _Solve(torch.autograd.Function):
         ctx.read, ctx.versions = inputs[n:], versions(inputs[n:])
         out = [job.trajectory.final, *job.trajectory.saved]
         job.stored, job.trajectory = [], replace(job.trajectory, final=(), saved=[])
-        # A result that is an input would be taken for a view of it.
+        # Autograd would take a result that is an input for a view of it.
         return tuple(leaf.clone() for state in out for leaf in state)
 
     @staticmethod
@@ -230,7 +230,7 @@ def once(gradient: Tensor, reason: str, *sources: Tensor) -> Tensor:
 
 
 class _RandomOps(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes whether an operation draws random numbers."""
+    """Records whether an operation draws random numbers."""
 
     random: bool = False
 
@@ -249,7 +249,7 @@ def rng_state(z: State) -> list[Tensor]:
 
 @contextmanager
 def kept_rng(z: State, states: Sequence[Tensor] = ()) -> Iterator[None]:
-    """Put the generators into other states, and back afterwards."""
+    """Restore the generators afterwards; start from other states of them if they are given."""
     with torch.random.fork_rng([z[0].device] if z[0].is_cuda else []):
         if states:
             torch.set_rng_state(states[0])
@@ -261,7 +261,7 @@ def kept_rng(z: State, states: Sequence[Tensor] = ()) -> Iterator[None]:
 def vector_jacobian(
     outputs: Sequence[State], gradients: Sequence[State], z: State, leaves: Sequence[Tensor]
 ) -> tuple[State, list[Tensor | None]]:
-    """The gradients of a state and of leaves; None where nothing depends on a leaf."""
+    """The gradients of a state and of leaves; None for a leaf that nothing depends on."""
     pairs = [
         (out, gradient)
         for state, along in zip(outputs, gradients, strict=True)
@@ -272,7 +272,7 @@ def vector_jacobian(
     if not pairs or not wanted:
         return tuple(map(torch.zeros_like, z)), [None] * len(leaves)
     ends, along = zip(*pairs, strict=True)
-    # The graph of a tensor that the field closes over is needed by the next evaluation too.
+    # The next evaluation needs the graph of a tensor that the field closes over, too.
     grad = torch.autograd.grad(ends, wanted, along, allow_unused=True, retain_graph=True)
     remaining = iter(grad)
     found = [next(remaining) if x.requires_grad else None for x in (*z, *leaves)]
@@ -281,10 +281,10 @@ def vector_jacobian(
 
 
 def split(tensors: Sequence[Tensor], n: int) -> list[State]:
-    """Tensors in a row as states of n leaves."""
+    """A list of tensors as states of n leaves."""
     return [tuple(tensors[i : i + n]) for i in range(0, len(tensors), n)]
 
 
 def leaf(z: State) -> State:
-    """The state cut from its graph, to differentiate by."""
+    """The state as leaves of a new graph."""
     return tuple(x.detach().requires_grad_() for x in z)

@@ -23,7 +23,7 @@ from ._gradient import Gradient, Job, leaf, split, vector_jacobian
 
 
 class _Linearized:
-    """The field at one stage and state, with the graph that made it."""
+    """The field evaluated at one stage and state, with the graph of the evaluation."""
 
     def __init__(self, reading: Reading, state: State):
         self._reading, self._start = reading, leaf(state)
@@ -32,7 +32,7 @@ class _Linearized:
         self.value = tuple(x.detach() for x in self._end)
 
     def vjp(self, a: State) -> State:
-        """The gradient of the state from that of the value; that of the weights is gathered."""
+        """The gradient of the state from that of the value; adds those of the weights."""
         reading = self._reading
         found, weights = vector_jacobian([self._end], [a], self._start, reading.leaves)
         reading.pull(weights)
@@ -60,7 +60,7 @@ class _ReversibleJob(Job):
         z = split(self.stored, self.leaves)
         a = [final, *(tuple(map(torch.zeros_like, part)) for part in z[1:])]
         fractions = solver.fractions(self.span, self.save_at)
-        # The field where the step that was reversed last starts, if that had to be evaluated.
+        # The field at the start of the last reversed step, if it was evaluated there.
         known: _Linearized | None = None
 
         def linearize(stage: Stage, state: State) -> _Linearized:
@@ -73,7 +73,7 @@ class _ReversibleJob(Job):
             for (_, _, last), gradient in inside:
                 a[0] = linear([1, last], [a[0], gradient])
             field = known
-            if jump:  # take back what the slope was corrected by
+            if jump:  # subtract the jump from the slope
                 right = known or linearize(jump[-1], z[-2])
                 left = linearize(jump[0] if len(jump) > 1 else own, z[-2])
                 a[-2] = linear([1, 1], [a[-2], right.vjp(a[-1])])
@@ -83,7 +83,7 @@ class _ReversibleJob(Job):
                 else:
                     z[-1], a[-1], field = left.value, tuple(map(torch.zeros_like, a[-1])), left
             q = linear(solver.rows(-h)[0], z)
-            if solver.place == 1:  # going back the field is evaluated at the step's other end
+            if solver.place == 1:  # the reversed step evaluates the field at its other end
                 field = field or linearize(own, z[-2])
                 back = known = linearize(solver.start_stage(self.span, n), q)
             else:
@@ -95,7 +95,7 @@ class _ReversibleJob(Job):
                 a[-1] = linear([1, slope], [a[-1], gradient])
             stats.steps += 1
         field = known or linearize(solver.start_stage(self.span, 0), z[0])
-        # What is left of the saved states was asked for at the very start.
+        # The gradients that are left belong to states that were saved at the start.
         every = [*a[:-1], field.vjp(a[-1]), *saved]
         return linear([1] * len(every), every)
 
