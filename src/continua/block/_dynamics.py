@@ -16,10 +16,10 @@ from continua.basis import Basis, Constant, PiecewiseConstant, Point
 from continua.field import Field, FieldRun, Sampling, Signal, StageWeights, fields_of, real, tensor
 from continua.gradient import (
     CHANGED,
+    Ends,
     Gradient,
     Problem,
     RunningCost,
-    checked_span,
     cut,
     dependencies,
     tensors_in,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ._block import ODEBlock
 
 
-Ends = tuple[float | Tensor, float | Tensor]
 #: the input, and further arguments of the field
 Given = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
@@ -97,7 +96,7 @@ class BlockDynamics(Dynamics):
         """What trains and is no function of depth: of the cost, or unfrozen after wrapping."""
         known = {id(tensor(self.field, name)) for name in self.expansion.weights}
         own = [p for p in self.field.parameters() if p.requires_grad and id(p) not in known]
-        found = [*own, *dependencies(self.call.problem.given_cost)]
+        found = [*own, *dependencies(self.call.problem.cost)]
         return list({id(t): t for t in found}.values())
 
     def given(self) -> Any:
@@ -150,7 +149,7 @@ class BlockDynamics(Dynamics):
 
     def __enter__(self) -> Self:
         self._run.__enter__()
-        if self.call.problem.repeated:
+        if self.call.problem.recomputes:
             self._read = {**self._run.coefficients}
             self._read |= {name: self._read[name].clone() for name in self.expansion.state}
             self._unchanged = self._seen()
@@ -201,7 +200,7 @@ class BlockDynamics(Dynamics):
         if self._checked:
             return problem.evaluations(calls, depths, self.call.x)
         self._checked = True
-        known = [*wanting(self.given()), *self.constants] if problem.repeated else []
+        known = [*wanting(self.given()), *self.constants] if problem.recomputes else []
         name = type(self.field).__name__
         return problem.first_evaluations(name, calls, depths, self.call.x, known)
 
@@ -330,11 +329,10 @@ def called(
     """The field of a block for one call; span, solver and gradient are the block's by default."""
     name = next(iter(block.expansion.weights), None)
     weight = next(block.field.parameters(), None) if name is None else tensor(block.field, name)
-    values = block.span if ends is None or ends is block.span else checked_span(ends)
     used = gradient or block.gradient
-    problem = Problem.of(x, cost, weight, values, used)
+    problem = Problem.of(x, cost, weight, block.span if ends is None else ends, used)
     if isinstance(control, Signal):
-        control.check(values)
+        control.check(problem.span)
     seen = x if control is None else control
     return BlockDynamics(block, Call(problem, seen, args, kwargs, solver or block.solver, used))
 

@@ -76,7 +76,7 @@ class BlockSource(Source):
         others: Sequence[Tensor],
     ):
         self._dynamics, self._run, self._given = dynamics, run, given
-        self.code = (run.twin and run.twin.module, dynamics.call.problem.given_cost)
+        self.code = (run.twin and run.twin.module, dynamics.call.problem.cost)
         self._others = others  # what gets a gradient besides weights
         expansion, problem = dynamics.expansion, dynamics.call.problem
         groups: dict[tuple[Any, ...], list[str]] = {}
@@ -102,7 +102,7 @@ class BlockSource(Source):
         self.state = len(self._states) if run.updates else 0
         x, args, kwargs = given
         reads_input = dynamics.is_field or problem.cost is not None
-        everything = (run.field, problem.given_cost, x if reads_input else (), args, kwargs)
+        everything = (run.field, problem.cost, x if reads_input else (), args, kwargs)
         tensors, plain = surroundings(everything)
         self.signature = [*plain, expansion, problem.structure, self.state > 0]
         self.shared = known_shared(

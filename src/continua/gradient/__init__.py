@@ -5,11 +5,11 @@ from continua._values import known
 from ._adjoint import Adjoint
 from ._cache import cache_folder, cached_files, clear_cache
 from ._checkpoint import Checkpoint
-from ._checks import SaveAt, checked_solver, checked_span
+from ._checks import Ends, SaveAt, checked_solver, checked_span
 from ._compiled import compiled_first
 from ._dependencies import dependencies, surroundings
 from ._gradient import CHANGED, Backprop, Gradient, checked_gradient
-from ._odeint import followed, odeint, solve
+from ._odeint import integrate, odeint, solve
 from ._problem import CallableDynamics, Problem, RunningCost, cut, tensors_in, wanting
 from ._programs import Programs, checked_backend, exchanged, known_shared
 from ._reversible import Reversible
@@ -19,7 +19,7 @@ __all__ = [
     # gradients
     "Backprop", "Checkpoint", "Adjoint", "Reversible", "Gradient", "GRADIENTS",
     # solves
-    "odeint", "solve", "followed", "Problem", "RunningCost", "SaveAt",
+    "odeint", "solve", "integrate", "Problem", "RunningCost", "Ends", "SaveAt",
     # for other dynamics
     "CHANGED", "CallableDynamics", "checked_gradient", "checked_solver", "checked_span", "cut",
     "dependencies", "tensors_in", "wanting",

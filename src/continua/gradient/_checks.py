@@ -15,10 +15,11 @@ from torch.utils import _pytree as pytree
 from continua._errors import ArgumentError, ModuleError, ShapeError
 from continua.solve import Failure, Solver, Span, State, Status, Trajectory
 
+Ends = tuple[float | Tensor, float | Tensor]
 SaveAt = Sequence[float] | Tensor | Literal["steps"] | None
 
 
-def checked_span(span: tuple[float | Tensor, float | Tensor]) -> Span:
+def checked_span(span: Ends) -> Span:
     """The span as two different finite floats."""
     try:
         start, end = (float(x.detach()) if isinstance(x, Tensor) else float(x) for x in span)

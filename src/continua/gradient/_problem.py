@@ -29,7 +29,7 @@ from continua.solve import (
     Trajectory,
 )
 
-from ._checks import autocast_on, checked_params, checked_state, first_call
+from ._checks import Ends, autocast_on, checked_params, checked_span, checked_state, first_call
 from ._dependencies import (
     UPDATES,
     dependencies,
@@ -48,29 +48,29 @@ RunningCost = Callable[..., Tensor]
 class Problem:
     """What a solve starts from."""
 
-    z: State  # the leaves of the state, and the integral of the running cost as a further one
+    z: State  # the leaves of the state, then the integral of the running cost if there is one
     structure: Any  # of the state, None for a single tensor
-    cost: RunningCost | None  # as a function of depth, state and input
-    given_cost: RunningCost | None  # as it was given
+    cost: RunningCost | None  # a function of depth, state and input
+    ends: Ends  # the span as it was given; an end may require a gradient
     span: Span
-    repeated: bool  # whether a backward pass will evaluate the field again
+    recomputes: bool  # whether a backward pass will evaluate the field again
 
     @classmethod
     def of(
-        cls, x: Any, cost: RunningCost | None, weight: Tensor | None, span: Span, gradient: Gradient
+        cls, x: Any, cost: RunningCost | None, weight: Tensor | None, ends: Ends, gradient: Gradient
     ) -> Problem:
-        """Check a state and a running cost."""
+        """Check a state, a running cost and a span."""
         z, structure = checked_state(x, weight)
         # Under autocast the field may compute in half precision; the sum of its steps may not.
         if autocast_on(z[0].device.type):
             half = (torch.float16, torch.bfloat16)
             z = tuple(part.float() if part.dtype in half else part for part in z)
-        repeated = torch.is_grad_enabled() and gradient.job is not None
-        if cost is None:
-            return cls(z, structure, None, None, span, repeated)
-        first = z[0]
-        total = torch.zeros(first.shape[:1], dtype=real(first.dtype), device=first.device)
-        return cls((*z, total), structure, with_input(cost), cost, span, repeated)
+        if cost is not None:
+            cost, first = with_input(cost), z[0]
+            total = torch.zeros(first.shape[:1], dtype=real(first.dtype), device=first.device)
+            z = (*z, total)
+        recomputes = torch.is_grad_enabled() and gradient.job is not None
+        return cls(z, structure, cost, ends, checked_span(ends), recomputes)
 
     def state(self, leaves: State) -> Any:
         """The state from its leaves, without the running cost."""
@@ -141,7 +141,7 @@ class Problem:
             return first_call(name, calls[0], z, self.structure)
 
         evaluate = self.evaluations([first, *calls[1:]], depths, x)
-        if self.repeated:
+        if self.recomputes:
             evaluate[0] = _refusing(evaluate[0], tensors)
         return evaluate
 
@@ -210,7 +210,7 @@ class CallableDynamics(Dynamics):
     @cached_property
     def params(self) -> list[Tensor]:
         """The leaf tensors that the field and the running cost depend on."""
-        found = [*dependencies(self.f), *dependencies(self.problem.given_cost)]
+        found = [*dependencies(self.f), *dependencies(self.problem.cost)]
         return list({id(t): t for t in (*found, *leaves_of(self._params))}.values())
 
     @property
@@ -224,7 +224,7 @@ class CallableDynamics(Dynamics):
         self._checked = True
         calls = self._calls(depths)
         known: Sequence[Tensor] = ()
-        if self.problem.repeated:
+        if self.problem.recomputes:
             known, calls[0] = self.tensors, refusing_updates(self.f, calls[0])
         name = getattr(self.f, "__name__", type(self.f).__name__)
         return self.problem.first_evaluations(name, calls, depths, self.x, known)
@@ -270,7 +270,7 @@ class CallableSource(Source):
 
     def __init__(self, dynamics: CallableDynamics):
         self._dynamics, self._leaves = dynamics, dynamics.tensors
-        self.code = (dynamics.reached, dynamics.problem.given_cost)
+        self.code = (dynamics.reached, dynamics.problem.cost)
         tensors, plain = surroundings((self.code, dynamics.args, dynamics.x, self._leaves))
         self.signature = [*plain, dynamics.problem.structure]
         self.shared = known_shared(tensors, self._leaves)
