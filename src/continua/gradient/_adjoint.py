@@ -218,11 +218,11 @@ class Backward(Dynamics):
     """The adjoint equation, and before it that of the state if it is solved backward too."""
 
     def __init__(self, job: AdjointJob, again: Rerun, at_stages: bool):
-        self.job, self.again_at, self.at_stages = job, again.read, at_stages
+        self.job, self.read, self.at_stages = job, again.read, at_stages
         self.breakpoints, self.jumps = job.dynamics.breakpoints, job.dynamics.jumps
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
-        reading = self.again_at(stages, self.at_stages)
+        reading = self.read(stages, self.at_stages)
         return [self._evaluate(reading, i, float(stage.depth)) for i, stage in enumerate(stages)]
 
     def _evaluate(self, reading: Reading, i: int, s: float) -> Evaluate:

@@ -1,4 +1,4 @@
-"""The tensors that a function depends on besides its arguments."""
+"""The tensors and other objects that a function depends on besides its arguments."""
 
 from __future__ import annotations
 
@@ -143,13 +143,13 @@ UPDATES = (
 
 
 def refusing_updates(f: object, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A call of a function that refuses to update the state of a module, such as batch norm's."""
+    """The call, refusing to update the state of a module, such as that of batch norm."""
     _, found = surroundings(f)
     modules = [m for one in found if isinstance(one, nn.Module) for m in one.modules()]
     buffers = [b for m in modules if m.training for b in m.buffers(recurse=False)]
 
     def checked(z: Any) -> Any:
-        before = [b.clone() for b in buffers]  # batch norm counts no version of its statistics
+        before = [b.clone() for b in buffers]  # batch norm does not increment their versions
         out = call(z)
         if not all(map(torch.equal, before, buffers)):
             raise ArgumentError(f"a module that the field calls {UPDATES}")

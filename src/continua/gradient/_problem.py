@@ -1,4 +1,4 @@
-"""The state of a solve, its running cost, and fields evaluated on them."""
+"""The state of a solve, its running cost, and the dynamics of a callable."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Problem:
         return pytree.tree_unflatten(own, self.structure)
 
     def solution(self, trajectory: Trajectory, s: Tensor, z: State, **more: Any) -> Solution:
-        """What a solve gives back, with the states z at the depths s."""
+        """The solution with the states z at the depths s."""
         final = trajectory.final
         return Solution(
             s=s,
@@ -94,7 +94,7 @@ class Problem:
         )
 
     def depths(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
-        """The depths of some stages one by one, in the precision of the state."""
+        """The depths of some stages as scalar tensors, in the precision of the state."""
         exact = [float(stage.depth) for stage in stages]
         values = torch.tensor(exact, dtype=torch.float64, device="cpu")
         return values.to(self.z[0].device, real(self.z[0].dtype)).unbind(0)
@@ -102,13 +102,19 @@ class Problem:
     def evaluations(
         self, calls: Sequence[Callable[[Any], Any]], depths: Sequence[Tensor], x: Any
     ) -> list[Evaluate]:
-        """The field on leaves, the running cost beside it."""
+        """The field on the leaves of the state, and the running cost as the last slope.
+
+        Args:
+            calls: the field on the state, one for each depth.
+            depths: of the running cost.
+            x: the input of the running cost.
+        """
         if self.cost is not None:
             return [self._with_cost(call, s, x) for call, s in zip(calls, depths, strict=True)]
         return [self._without_cost(call) for call in calls]
 
     def _without_cost(self, call: Callable[[Any], Any]) -> Evaluate:
-        if self.structure is None:  # often, and called very often
+        if self.structure is None:
             return lambda leaves: (call(leaves[0]),)
         return lambda leaves: tuple(pytree.tree_leaves(call(self.state(leaves))))
 
@@ -135,7 +141,13 @@ class Problem:
         x: Any,
         tensors: Sequence[Tensor],
     ) -> list[Evaluate]:
-        """The same at the start of a solve, where the first one shows the mistakes of a field."""
+        """The first evaluations of a solve, of which the very first one checks the field.
+
+        Args:
+            name: of the field, for messages.
+            calls, depths, x: as in `evaluations`.
+            tensors: those that get a gradient.
+        """
 
         def first(z: Any) -> Any:
             return first_call(name, calls[0], z, self.structure)
@@ -147,7 +159,7 @@ class Problem:
 
 
 def _refusing(evaluate: Evaluate, known: Sequence[Tensor]) -> Evaluate:
-    """An evaluation that refuses to depend on a tensor which would get no gradient."""
+    """An evaluation that refuses to depend on a tensor that is not known to require a gradient."""
 
     def checked(z: State) -> State:
         with torch.enable_grad():
@@ -172,7 +184,7 @@ def real(dtype: torch.dtype) -> torch.dtype:
 
 
 def with_input(cost: RunningCost) -> RunningCost:
-    """The cost as a function of depth, state and input, whichever of them it takes."""
+    """The cost as a function of depth, state and input, of which it may ignore the last."""
     if not callable(cost):
         raise ArgumentError(f"running_cost is a function or a module, not {cost!r}")
     function = cost.forward if isinstance(cost, nn.Module) else cost
@@ -298,10 +310,10 @@ class CallableSource(Source):
 
 
 def cut(given: Any) -> Any:
-    """The same with every tensor cut from the graph it comes from, to differentiate by."""
+    """The structure with every tensor detached; those that required a gradient still do."""
     if isinstance(given, Tensor):
         return given.detach().requires_grad_(given.requires_grad)
-    if type(given) is tuple:  # the usual case, in which a tree takes long
+    if type(given) is tuple:  # the usual case, in which `pytree` would be slow
         return tuple(map(cut, given))
     if type(given) is dict and not given:
         return {}

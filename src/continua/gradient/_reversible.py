@@ -72,7 +72,7 @@ class _ReversibleJob(Job):
             inside = [(solver.shares(h, x), saved.pop()) for x in reversed(fractions[n])]
             for (_, _, last), gradient in inside:
                 a[0] = linear([1, last], [a[0], gradient])
-            field = known
+            forward = known
             if jump:  # subtract the jump from the slope
                 right = known or linearize(jump[-1], z[-2])
                 left = linearize(jump[0] if len(jump) > 1 else own, z[-2])
@@ -81,29 +81,29 @@ class _ReversibleJob(Job):
                     z[-1] = linear([1, 1, -1], [z[-1], left.value, right.value])
                     a[-2] = linear([1, 1], [a[-2], left.vjp(linear([-1], a[-1:]))])
                 else:
-                    z[-1], a[-1], field = left.value, tuple(map(torch.zeros_like, a[-1])), left
+                    z[-1], a[-1], forward = left.value, tuple(map(torch.zeros_like, a[-1])), left
             q = linear(solver.rows(-h)[0], z)
             if solver.place == 1:  # the reversed step evaluates the field at its other end
-                field = field or linearize(own, z[-2])
-                back = known = linearize(solver.start_stage(self.span, n), q)
+                forward = forward or linearize(own, z[-2])
+                reverse = known = linearize(solver.start_stage(self.span, n), q)
             else:
-                field = back = linearize(own, q)
-            z = solver.combined(z, q, back.value, -h)
-            a = self._step_vjp(field, a, h)
+                forward = reverse = linearize(own, q)
+            z = solver.combined(z, q, reverse.value, -h)
+            a = self._step_vjp(forward, a, h)
             for (state, slope, _), gradient in inside:
                 a[0] = linear([1, state], [a[0], gradient])
                 a[-1] = linear([1, slope], [a[-1], gradient])
             stats.steps += 1
-        field = known or linearize(solver.start_stage(self.span, 0), z[0])
+        start = known or linearize(solver.start_stage(self.span, 0), z[0])
         # The gradients that are left belong to states that were saved at the start.
-        every = [*a[:-1], field.vjp(a[-1]), *saved]
+        every = [*a[:-1], start.vjp(a[-1]), *saved]
         return linear([1] * len(every), every)
 
-    def _step_vjp(self, field: _Linearized, a: list[State], h: float) -> list[State]:
+    def _step_vjp(self, forward: _Linearized, a: list[State], h: float) -> list[State]:
         """The gradients of the parts at the start of a step from those at its end."""
         argument, rows = self.solver.rows(h)
         *columns, of_q, of_k = zip(*rows, strict=True)
-        aq = linear([*of_q, 1], [*a, field.vjp(linear(of_k, a))])
+        aq = linear([*of_q, 1], [*a, forward.vjp(linear(of_k, a))])
         return [linear([*column, c], [*a, aq]) for column, c in zip(columns, argument, strict=True)]
 
 
