@@ -101,7 +101,7 @@ class CheckpointJob(Job):
         """The gradient of the state at the start of step n from that at its end."""
         with torch.enable_grad():
             taken, reading = self._recompute(again, n, leaf(z), stats, leaves=True)
-            outputs = [taken.end_state, *reversed(taken.states())]
+            outputs = [taken.end_state, *reversed(taken.saved(self.dynamics, stats))]
         along = [a, *(saved.pop() for _ in taken.fractions)]
         gradient, weights = vector_jacobian(outputs, along, taken.z, reading.leaves)
         reading.pull(weights)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -173,9 +173,9 @@ class _Solve(torch.autograd.Function):
             if any(not torch.equal(a, b) for a, b in zip(before, rng_state(z), strict=True)):
                 job.check_noise(z)
             job.trajectory = committed(job.dynamics, trajectory, job.span)
-        ctx.job = job
-        device = z[0].device.type
-        ctx.autocast = (device, torch.get_autocast_dtype(device)) if autocast_on(device) else None
+        ctx.job, ctx.autocast, device = job, nullcontext(), z[0].device.type
+        if autocast_on(device):
+            ctx.autocast = torch.autocast(device, torch.get_autocast_dtype(device))
         ctx.save_for_backward(*job.stored)
         ctx.read, ctx.versions = inputs[n:], versions(inputs[n:])
         out = [job.trajectory.final, *job.trajectory.saved]
@@ -185,28 +185,19 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        with torch.no_grad():
-            found = _Solve._gradients(ctx, grads)
-        reason = f"{ctx.job.gradient!r} has no second derivatives; use Backprop()"
-        sources = (*grads, *ctx.read)
-        return (None, None, *(g if g is None else once(g, reason, *sources) for g in found))
-
-    @staticmethod
-    def _gradients(ctx: Any, grads: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
         job: Job = ctx.job
         if ctx.versions != versions(ctx.read):
             raise SolveError(CHANGED)
         job.stored = list(ctx.saved_tensors)
         final, *saved = split(grads, job.leaves)
         stats = job.trajectory.stats.backward = Stats()
-        mixed: AbstractContextManager[object] = nullcontext()
-        if ctx.autocast is not None:
-            mixed = torch.autocast(ctx.autocast[0], dtype=ctx.autocast[1])
-        with mixed, job.dynamics.again() as again:
+        with torch.no_grad(), ctx.autocast, job.dynamics.again() as again:
             first = job.backward(again, final, saved, stats)
-            gradients = job.gradients(again)
+            found = (*first, *job.gradients(again))
         job.stored = []
-        return (*first, *gradients)
+        reason = f"{job.gradient!r} has no second derivatives; use Backprop()"
+        sources = (*grads, *ctx.read)
+        return (None, None, *(g if g is None else once(g, reason, *sources) for g in found))
 
 
 class _Once(torch.autograd.Function):

@@ -69,15 +69,11 @@ class Step:
         weights = [self.h * w for w in self.tableau.weights(fraction)]
         return combine(self.z, self.ks, nonzero(weights))
 
-    def states(self) -> list[State]:
-        """The states at `fractions`, by the continuous extension."""
-        return [self.end_state if x >= 1 else self.at(x) for x in self.fractions]
-
     def saved(self, dynamics: Dynamics, stats: Stats) -> list[State]:
         """The states at `fractions`; stages that are missing are evaluated."""
         if any(fraction < 1 for fraction in self.fractions):
             self.complete(dynamics, stats)
-        return self.states()
+        return [self.end_state if x >= 1 else self.at(x) for x in self.fractions]
 
 
 def sides(start: Any, end: Any) -> tuple[Side, Side]:
