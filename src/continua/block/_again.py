@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
 
 from continua.field import FieldRun
-from continua.gradient import wanting
-from continua.solve import Reading, Rerun, Source, Stage
+from continua.gradient import requiring_grad
+from continua.solve import BackwardField, Reading, Source, Stage
 
 from ._source import BlockSource
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 KINDS = ("cpu", "cuda", "mps")
 
 
-class BlockRerun(Rerun):
+class BlockBackwardField(BackwardField):
     """The field once more, with weights, input and arguments as leaves."""
 
     def __init__(self, dynamics: BlockDynamics, run: FieldRun, given: Given):
         self._dynamics, self._run, self._given = dynamics, run, given
         self._names = list(dynamics.expansion.weights)
         reads_input = dynamics.is_field or dynamics.call.problem.cost is not None
-        self._others = [*wanting(given if reads_input else given[1:]), *dynamics.constants]
+        self._others = [*requiring_grad(given if reads_input else given[1:]), *dynamics.constants]
         super().__init__(len(self._names) + len(self._others))
 
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
@@ -49,25 +49,25 @@ class BlockRerun(Rerun):
             first += len(found)
         shared = range(len(rows), len(rows) + len(others))
 
-        def pull(gradients: Sequence[Tensor | None]) -> None:
+        def accumulate(gradients: Sequence[Tensor | None]) -> None:
             remaining = iter(gradients)
             for name, (sampling, known, _) in weights.read.items():
                 found = [(i, g) for i, g in zip(known, remaining, strict=False) if g is not None]
                 if found:
                     into = self._into(name)
                     sampling.pulled([i for i, _ in found], [g for _, g in found], into)
-            self.gather(remaining, first=len(self._names))
+            self.accumulate(remaining, first=len(self._names))
 
-        return Reading(evaluate, [*rows, *others], pull, [[*own, *shared] for own in used])
+        return Reading(evaluate, [*rows, *others], accumulate, [[*own, *shared] for own in used])
 
     def _into(self, name: str) -> Tensor:
         """Where the gradients of a weight's coefficients are gathered."""
         at = self._names.index(name)
-        into = self.gathered[at]
+        into = self.gradients[at]
         if into is None:
             like = self._run.coefficients[name]
             into = torch.zeros_like(like, memory_format=torch.contiguous_format)
-            self.gathered[at] = into
+            self.gradients[at] = into
         return into
 
     def source(self) -> Source:

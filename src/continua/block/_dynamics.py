@@ -20,14 +20,14 @@ from continua.gradient import (
     Gradient,
     Problem,
     RunningCost,
-    cut,
     dependencies,
+    detach,
+    requiring_grad,
     tensors_in,
-    wanting,
 )
-from continua.solve import Dynamics, Evaluate, Rerun, Solver, Source, Stage, in_parts
+from continua.solve import BackwardField, Dynamics, Evaluate, Solver, Source, Stage, in_parts
 
-from ._again import BlockRerun, Unchanged
+from ._again import BlockBackwardField, Unchanged
 from ._plan import Plan, nearby
 from ._source import BlockSource
 
@@ -89,7 +89,7 @@ class BlockDynamics(Dynamics):
     def tensors(self) -> tuple[Tensor, ...]:  # type: ignore[override]
         """The coefficients of the weights, then input and arguments, then constants that train."""
         weights = [tensor(self.field, name) for name in self.expansion.weights]
-        return (*weights, *wanting(self.given()), *self.constants)
+        return (*weights, *requiring_grad(self.given()), *self.constants)
 
     @cached_property
     def constants(self) -> list[Tensor]:
@@ -112,12 +112,12 @@ class BlockDynamics(Dynamics):
     def varies(self) -> bool:  # type: ignore[override]
         """Whether a weight is other than a bucket or a constant, or something reads the depth."""
         plain = (Constant, PiecewiseConstant)
-        return self.driven or any(
+        return self.reads_depth or any(
             not isinstance(basis, plain) for basis in set(self.expansion.weights.values())
         )
 
     @property
-    def driven(self) -> bool:  # type: ignore[override]
+    def reads_depth(self) -> bool:  # type: ignore[override]
         """Whether the field or the cost reads the depth itself, or the input is a signal."""
         return (
             isinstance(self.call.x, Signal)
@@ -126,7 +126,7 @@ class BlockDynamics(Dynamics):
         )
 
     @property
-    def noisy(self) -> bool:  # type: ignore[override]
+    def random(self) -> bool:  # type: ignore[override]
         """Whether a part of the field is training: then it may draw random numbers."""
         return any(module.training for module in self.field.modules())
 
@@ -200,7 +200,7 @@ class BlockDynamics(Dynamics):
         if self._checked:
             return problem.evaluations(calls, depths, self.call.x)
         self._checked = True
-        known = [*wanting(self.given()), *self.constants] if problem.recomputes else []
+        known = [*requiring_grad(self.given()), *self.constants] if problem.recomputes else []
         name = type(self.field).__name__
         return problem.first_evaluations(name, calls, depths, self.call.x, known)
 
@@ -246,7 +246,7 @@ class BlockDynamics(Dynamics):
         return weights
 
     def source(self) -> Source:
-        others = [*wanting(self.given()), *self.constants]
+        others = [*requiring_grad(self.given()), *self.constants]
         given = self.call.x, self.call.args, self.call.kwargs
         return BlockSource(self, self._run, given, others)
 
@@ -297,11 +297,13 @@ class BlockDynamics(Dynamics):
             s.copy_(torch.nextafter(s, s + 1))
 
     @contextlib.contextmanager
-    def again(self) -> Iterator[Rerun]:
+    def backward_field(self) -> Iterator[BackwardField]:
         if self._unchanged is not None and not self._unchanged.same(self._seen()):
             raise SolveError(CHANGED)
         with FieldRun(self.field, self.expansion, self._twins, self._coefficients()) as run:
-            yield BlockRerun(self, run, cut((self.call.x, self.call.args, self.call.kwargs)))
+            yield BlockBackwardField(
+                self, run, detach((self.call.x, self.call.args, self.call.kwargs))
+            )
 
     def _coefficients(self) -> dict[str, Tensor]:
         """Those of the forward pass; they may have been lent to the field for its time alone."""

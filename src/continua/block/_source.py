@@ -10,7 +10,7 @@ from torch import Tensor
 
 from continua.basis import Basis, Constant, Point, sample
 from continua.field import FieldRun, Sampling, tensor
-from continua.gradient import exchanged, known_shared, surroundings
+from continua.gradient import exchanged, known_shared, reachable
 from continua.solve import Evaluate, Source, Stage, Traced
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class BlockSource(Source):
         x, args, kwargs = given
         reads_input = dynamics.is_field or problem.cost is not None
         everything = (run.field, problem.cost, x if reads_input else (), args, kwargs)
-        tensors, plain = surroundings(everything)
+        tensors, plain = reachable(everything)
         self.signature = [*plain, expansion, problem.structure, self.state > 0]
         self.shared = known_shared(
             [t for t in tensors if id(t) not in apart], [*run.coefficients.values(), *others]

@@ -7,10 +7,10 @@ from ._cache import cache_folder, cached_files, clear_cache
 from ._checkpoint import Checkpoint
 from ._checks import Ends, SaveAt, checked_solver, checked_span
 from ._compiled import compiled_first
-from ._dependencies import dependencies, surroundings
+from ._dependencies import dependencies, reachable
 from ._gradient import CHANGED, Backprop, Gradient, checked_gradient
 from ._odeint import integrate, odeint, solve
-from ._problem import CallableDynamics, Problem, RunningCost, cut, tensors_in, wanting
+from ._problem import CallableDynamics, Problem, RunningCost, detach, requiring_grad, tensors_in
 from ._programs import Programs, checked_backend, exchanged, known_shared
 from ._reversible import Reversible
 from ._trace import Backend, Uncompilable
@@ -21,11 +21,11 @@ __all__ = [
     # solves
     "odeint", "solve", "integrate", "Problem", "RunningCost", "Ends", "SaveAt",
     # for other dynamics
-    "CHANGED", "CallableDynamics", "checked_gradient", "checked_solver", "checked_span", "cut",
-    "dependencies", "tensors_in", "wanting",
+    "CHANGED", "CallableDynamics", "checked_gradient", "checked_solver", "checked_span", "detach",
+    "dependencies", "tensors_in", "requiring_grad",
     # compiled steps
     "Programs", "Backend", "Uncompilable", "checked_backend", "compiled_first", "exchanged",
-    "known_shared", "surroundings", "cache_folder", "cached_files", "clear_cache",
+    "known_shared", "reachable", "cache_folder", "cached_files", "clear_cache",
 ]  # fmt: skip
 
 #: every gradient, by name

@@ -15,12 +15,12 @@ from torch import Tensor
 from continua._errors import ArgumentError, SolveError
 from continua._values import value
 from continua.solve import (
+    BackwardField,
     Dynamics,
     Evaluate,
     EveryStep,
     Pair,
     Reading,
-    Rerun,
     RungeKutta,
     Solver,
     Stage,
@@ -31,7 +31,7 @@ from continua.solve import (
     linear,
 )
 
-from ._gradient import Gradient, Job, leaf, split, vector_jacobian
+from ._gradient import Gradient, Job, as_leaves, split, vector_jacobian
 
 #: the relative error of the quadrature over a step of a fixed grid
 GRID = 1e-3
@@ -96,13 +96,15 @@ class AdjointJob(Job):
         coefficients = split(self.stored[n * per_step : (n + 1) * per_step], self.leaves)
         return linear([x**power for power in range(self.powers + 1)], coefficients)
 
-    def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
+    def backward(
+        self, field: BackwardField, final: State, saved: list[State], stats: Stats
+    ) -> State:
         forward = self.span[1] > self.span[0]
         self.starts = [start if forward else -start for start, _ in self.ends]
         solver = self.gradient.solver or self.solver
         # The relative error of the quadrature: less than that of the solve itself.
         self.error = 0.01 * solver.rtol if isinstance(solver, Pair) and solver.adaptive else 1e-7
-        dynamics = self.equation(again, solver)
+        dynamics = self.equation(field, solver)
         z: State = tuple(self.stored) if self.backsolves else ()
         a, s = final, self.span[1]
         if isinstance(self.save_at, EveryStep):
@@ -111,7 +113,7 @@ class AdjointJob(Job):
         sizes = self.trajectory.stats.step_sizes if self.gradient.solver is None else []
 
         def integral(step: Step) -> None:
-            self.integral(step, dynamics, again, stats)
+            self.integral(step, dynamics, field, stats)
 
         for depth, gradient in self._stops(saved, solver):
             if depth != s:
@@ -157,17 +159,17 @@ class AdjointJob(Job):
             return replace(solver, first_step=max(sizes[-2:]))
         return solver
 
-    def equation(self, again: Rerun, solver: RungeKutta) -> Backward:
+    def equation(self, field: BackwardField, solver: RungeKutta) -> Backward:
         """The adjoint equation of a backward pass."""
-        return Backward(self, again, self.at_stages(solver))
+        return Backward(self, field, self.at_stages(solver))
 
-    def integral(self, step: Step, dynamics: Backward, again: Rerun, stats: Stats) -> None:
+    def integral(self, step: Step, dynamics: Backward, field: BackwardField, stats: Stats) -> None:
         """Add the integral of a^T df/dtheta over one backward step."""
         if dynamics.at_stages:
-            _pull(step)
+            _accumulate(step)
             return
         nodes = self.nodes(step, dynamics, stats)
-        reading = again.read([Stage(s, "right") for s, _, _ in nodes])
+        reading = field.read([Stage(s, "right") for s, _, _ in nodes])
         outputs, along = [], []
         with torch.enable_grad():
             for f, (s, both, weight) in zip(reading.evaluate, nodes, strict=True):
@@ -175,7 +177,7 @@ class AdjointJob(Job):
                 # Group norm's derivative by its weights alone crashes torch in channels_last.
                 outputs.append(f(tuple(v.detach().contiguous() for v in z)))
                 along.append(tuple(v.detach() * weight for v in both[-self.leaves :]))
-        reading.pull(vector_jacobian(outputs, along, (), reading.leaves)[1])
+        reading.accumulate(vector_jacobian(outputs, along, (), reading.leaves)[1])
 
     def nodes(
         self, step: Step, dynamics: Dynamics, stats: Stats
@@ -195,7 +197,7 @@ class AdjointJob(Job):
         is also split at the ends of the forward steps.
         """
         start, cuts = float(step.start), [0.0, 1.0]
-        if self.dynamics.driven:
+        if self.dynamics.reads_depth:
             inner = ((end - start) / step.h for _, end in self.ends)
             cuts = sorted({*cuts, *(x for x in inner if 1e-9 < x < 1 - 1e-9)})
         points, weights = [], []
@@ -217,8 +219,8 @@ def _leggauss(count: int) -> Any:
 class Backward(Dynamics):
     """The adjoint equation, and before it that of the state if it is solved backward too."""
 
-    def __init__(self, job: AdjointJob, again: Rerun, at_stages: bool):
-        self.job, self.read, self.at_stages = job, again.read, at_stages
+    def __init__(self, job: AdjointJob, field: BackwardField, at_stages: bool):
+        self.job, self.read, self.at_stages = job, field.read, at_stages
         self.breakpoints, self.jumps = job.dynamics.breakpoints, job.dynamics.jumps
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
@@ -232,7 +234,7 @@ class Backward(Dynamics):
         def evaluate(both: State) -> State:
             z, a = both[: -self.job.leaves], both[-self.job.leaves :]
             with torch.enable_grad():
-                start = leaf(z or self.job.at(s))
+                start = as_leaves(z or self.job.at(s))
                 out = f(start)
             found, weights = vector_jacobian([out], [a], start, leaves)
             moved = (x.detach() for x in out) if z else ()
@@ -251,7 +253,7 @@ class _Slope(tuple[Tensor, ...]):
     weights: Sequence[tuple[int, Tensor | None]] = ()
 
 
-def _pull(step: Step) -> None:
+def _accumulate(step: Step) -> None:
     """Add the integral of a^T df/dtheta over one backward step, by the weights of its method."""
     sums: dict[int, tuple[Reading, list[Tensor | None]]] = {}
     for k, b in zip(step.ks, step.tableau.floats.b, strict=False):
@@ -269,7 +271,7 @@ def _pull(step: Step) -> None:
         if b or k is not step.ks[-1]:  # the last may be the first of the next step
             k.reading, k.weights = None, ()
     for reading, total in sums.values():
-        reading.pull(total)
+        reading.accumulate(total)
 
 
 def merge(stats: Stats, more: Stats) -> None:

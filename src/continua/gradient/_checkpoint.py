@@ -9,9 +9,9 @@ from torch import Tensor
 from continua._errors import ArgumentError
 from continua._values import value
 from continua.solve import (
+    BackwardField,
     Dynamics,
     Reading,
-    Rerun,
     RungeKutta,
     Scaled,
     Solver,
@@ -24,7 +24,7 @@ from continua.solve import (
     step,
 )
 
-from ._gradient import Gradient, Job, kept_rng, leaf, rng_state, split, vector_jacobian
+from ._gradient import Gradient, Job, as_leaves, fork_rng, rng_states, split, vector_jacobian
 
 
 class CheckpointJob(Job):
@@ -37,7 +37,7 @@ class CheckpointJob(Job):
         self.kept: list[int] = []
         next_kept = 0
         # Adaptive steps refuse noise: only a fixed grid needs the states of the generators.
-        now = rng_state(z) if self.dynamics.noisy and self.noise is None else None
+        now = rng_states(z) if self.dynamics.random and self.noise is None else None
 
         def observe(taken: Step) -> None:
             nonlocal now, next_kept
@@ -50,7 +50,7 @@ class CheckpointJob(Job):
             self.steps.append(replace(taken, z=(), end_state=(), ks=[]))
             if now is not None:
                 self.rng.append(now)
-                now = rng_state(z)
+                now = rng_states(z)
 
         return self.solver.integrate(self.dynamics, z, self.span, self.save_at, observe)
 
@@ -63,25 +63,27 @@ class CheckpointJob(Job):
             "it was: use Backprop(), a fixed grid with steps=, or evaluation mode"
         )
 
-    def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
+    def backward(
+        self, field: BackwardField, final: State, saved: list[State], stats: Stats
+    ) -> State:
         a, end = final, len(self.steps)
         starts = split(self.stored, self.leaves)
         for first in reversed(self.kept):
             states = [starts.pop()]
             for n in range(first, end - 1):
-                states.append(self._end(again, n, states[-1], stats))
+                states.append(self._end(field, n, states[-1], stats))
             for n in reversed(range(first, end)):
-                a = self._vjp(again, n, states.pop(), a, saved, stats)
+                a = self._vjp(field, n, states.pop(), a, saved, stats)
             end = first
         # The gradients that are left belong to states that were saved at the start.
         return linear([1] * (1 + len(saved)), [a, *saved])
 
-    def _end(self, again: Rerun, n: int, z: State, stats: Stats) -> State:
+    def _end(self, field: BackwardField, n: int, z: State, stats: Stats) -> State:
         with torch.no_grad():
-            return self._recompute(again, n, z, stats)[0].end_state
+            return self._recompute(field, n, z, stats)[0].end_state
 
     def _recompute(
-        self, again: Rerun, n: int, z: State, stats: Stats, leaves: bool = False
+        self, field: BackwardField, n: int, z: State, stats: Stats, leaves: bool = False
     ) -> tuple[Step, Reading]:
         """Take step n again; the step, and the field that it has read."""
         made = self.steps[n]
@@ -89,22 +91,22 @@ class CheckpointJob(Job):
         if not leaves or all(x >= 1 for x in made.fractions):
             stages = stages[: made.tableau.stages]
         stats.evaluations += len(stages)
-        reading = again.read(stages, leaves)
+        reading = field.read(stages, leaves)
         ks: list[State] = []
-        with kept_rng(z, self.rng[n]) if self.rng else nullcontext():
+        with fork_rng(z, self.rng[n]) if self.rng else nullcontext():
             end = step(Scaled(made.tableau, made.h), reading.evaluate, z, ks)
         return replace(made, z=z, end_state=end, ks=ks), reading
 
     def _vjp(
-        self, again: Rerun, n: int, z: State, a: State, saved: list[State], stats: Stats
+        self, field: BackwardField, n: int, z: State, a: State, saved: list[State], stats: Stats
     ) -> State:
         """The gradient of the state at the start of step n from that at its end."""
         with torch.enable_grad():
-            taken, reading = self._recompute(again, n, leaf(z), stats, leaves=True)
+            taken, reading = self._recompute(field, n, as_leaves(z), stats, leaves=True)
             outputs = [taken.end_state, *reversed(taken.saved(self.dynamics, stats))]
         along = [a, *(saved.pop() for _ in taken.fractions)]
         gradient, weights = vector_jacobian(outputs, along, taken.z, reading.leaves)
-        reading.pull(weights)
+        reading.accumulate(weights)
         stats.steps += 1
         return gradient
 

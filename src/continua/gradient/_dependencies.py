@@ -53,7 +53,7 @@ KINDS = frozenset(PLAIN)  # a lookup here is faster than `isinstance`
 REGISTRIES = frozenset((dict, OrderedDict, set))  # types of a module's registries
 
 
-def surroundings(things: object) -> tuple[list[Tensor], list[object]]:
+def reachable(things: object) -> tuple[list[Tensor], list[object]]:
     """Every tensor that can be reached from objects, and every other object, in a fixed order."""
     tensors: list[Tensor] = []
     others: list[object] = []
@@ -67,7 +67,7 @@ def surroundings(things: object) -> tuple[list[Tensor], list[object]]:
     return tensors, others
 
 
-def same(now: Sequence[object], then: Sequence[object]) -> bool:
+def same_objects(now: Sequence[object], then: Sequence[object]) -> bool:
     """Whether two lists of objects from `surroundings` are equal."""
     if now is then:
         return True
@@ -142,9 +142,9 @@ UPDATES = (
 )
 
 
-def refusing_updates(f: object, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def with_update_check(f: object, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The call, refusing to update the state of a module, such as that of batch norm."""
-    _, found = surroundings(f)
+    _, found = reachable(f)
     modules = [m for one in found if isinstance(one, nn.Module) for m in one.modules()]
     buffers = [b for m in modules if m.training for b in m.buffers(recurse=False)]
 

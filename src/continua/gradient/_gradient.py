@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from continua._errors import ArgumentError, SolveError
 from continua._values import Value, value
 from continua.solve import (
+    BackwardField,
     Dynamics,
-    Rerun,
     Saves,
     Solver,
     Span,
@@ -55,12 +55,14 @@ class Job(ABC):
         """Solve, and add to `stored` what the backward pass needs."""
 
     @abstractmethod
-    def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
+    def backward(
+        self, field: BackwardField, final: State, saved: list[State], stats: Stats
+    ) -> State:
         """The gradient of the initial state from those of the final and the saved states."""
 
-    def gradients(self, again: Rerun) -> Sequence[Tensor | None]:
+    def gradients(self, field: BackwardField) -> Sequence[Tensor | None]:
         """The gradients of `Dynamics.tensors`, after `backward`."""
-        return again.gathered
+        return field.gradients
 
     @property
     @abstractmethod
@@ -77,7 +79,7 @@ class Job(ABC):
     def check_noise(self, z: State) -> None:
         """Refuse a field with random numbers that the backward pass cannot draw again."""
         reason = self.noise
-        if not self.dynamics.noisy:
+        if not self.dynamics.random:
             reason = (
                 "the field draws random numbers in evaluation mode, which nothing has kept to "
                 "draw them again: use Backprop(), or training mode"
@@ -87,8 +89,8 @@ class Job(ABC):
         # Another thread may have drawn them: check that an evaluation does.
         start = Stage(self.span[0], sides(*self.span)[0])
         seen = _RandomOps()  # type: ignore[no-untyped-call]
-        with self.dynamics.again() as again, torch.no_grad(), kept_rng(z), seen:
-            again.read([start], leaves=False).evaluate[0](z)
+        with self.dynamics.backward_field() as field, torch.no_grad(), fork_rng(z), seen:
+            field.read([start], leaves=False).evaluate[0](z)
         if seen.random:
             raise ArgumentError(reason)
 
@@ -113,7 +115,7 @@ class Gradient(Value, ABC):
         if self.job is not None and torch.is_grad_enabled():
             return self.job(self, solver, dynamics, span, save_at, len(z)).run(z)
         with dynamics:
-            return committed(dynamics, solver.integrate(dynamics, z, span, save_at), span)
+            return check_and_commit(dynamics, solver.integrate(dynamics, z, span, save_at), span)
 
     def check(self, solver: Solver, dynamics: Dynamics) -> None:
         """Refuse a solver or a field for which this gradient would be wrong."""
@@ -140,7 +142,7 @@ def checked_gradient(gradient: Gradient) -> Gradient:
     return gradient
 
 
-def gradient_here(gradient: Gradient, solver: Solver | None) -> Gradient:
+def effective_gradient(gradient: Gradient, solver: Solver | None) -> Gradient:
     """The gradient, or `Backprop` inside `torch.func` and `torch.compile`."""
     compiling = torch.compiler.is_compiling()
     transforms = compiling or torch._C._are_functorch_transforms_active()
@@ -155,7 +157,7 @@ def gradient_here(gradient: Gradient, solver: Solver | None) -> Gradient:
     return Backprop()
 
 
-def committed(dynamics: Dynamics, trajectory: Trajectory, span: Span) -> Trajectory:
+def check_and_commit(dynamics: Dynamics, trajectory: Trajectory, span: Span) -> Trajectory:
     """Check the end of a trajectory, and update the field's state if the solve succeeded."""
     trajectory = check_end(trajectory, span[1])
     if trajectory.status is Status.SUCCESS:
@@ -167,12 +169,12 @@ class _Solve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, job: Job, n: int, *inputs: Tensor) -> tuple[Tensor, ...]:
         z = tuple(x.detach() for x in inputs[:n])
-        before = rng_state(z)
+        before = rng_states(z)
         with job.dynamics:
             trajectory = job.forward(z)
-            if any(not torch.equal(a, b) for a, b in zip(before, rng_state(z), strict=True)):
+            if any(not torch.equal(a, b) for a, b in zip(before, rng_states(z), strict=True)):
                 job.check_noise(z)
-            job.trajectory = committed(job.dynamics, trajectory, job.span)
+            job.trajectory = check_and_commit(job.dynamics, trajectory, job.span)
         ctx.job, ctx.autocast, device = job, nullcontext(), z[0].device.type
         if autocast_on(device):
             ctx.autocast = torch.autocast(device, torch.get_autocast_dtype(device))
@@ -191,16 +193,17 @@ class _Solve(torch.autograd.Function):
         job.stored = list(ctx.saved_tensors)
         final, *saved = split(grads, job.leaves)
         stats = job.trajectory.stats.backward = Stats()
-        with torch.no_grad(), ctx.autocast, job.dynamics.again() as again:
-            first = job.backward(again, final, saved, stats)
-            found = (*first, *job.gradients(again))
+        with torch.no_grad(), ctx.autocast, job.dynamics.backward_field() as field:
+            first = job.backward(field, final, saved, stats)
+            found = (*first, *job.gradients(field))
         job.stored = []
         reason = f"{job.gradient!r} has no second derivatives; use Backprop()"
         sources = (*grads, *ctx.read)
-        return (None, None, *(g if g is None else once(g, reason, *sources) for g in found))
+        once = (g if g is None else once_differentiable(g, reason, *sources) for g in found)
+        return (None, None, *once)
 
 
-class _Once(torch.autograd.Function):
+class _OnceDifferentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, reason: str, gradient: Tensor, *sources: Tensor) -> Tensor:
         ctx.reason = reason
@@ -211,13 +214,13 @@ class _Once(torch.autograd.Function):
         raise SolveError(ctx.reason)
 
 
-def once(gradient: Tensor, reason: str, *sources: Tensor) -> Tensor:
+def once_differentiable(gradient: Tensor, reason: str, *sources: Tensor) -> Tensor:
     """The gradient, whose own derivative by any of its sources raises an error with a reason."""
     if not torch.is_grad_enabled():
         return gradient
     start = gradient.detach().requires_grad_()
-    refusing: Tensor = _Once.apply(reason, start, *sources)  # type: ignore[no-untyped-call]
-    return refusing
+    out: Tensor = _OnceDifferentiable.apply(reason, start, *sources)  # type: ignore[no-untyped-call]
+    return out
 
 
 class _RandomOps(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -230,7 +233,7 @@ class _RandomOps(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def rng_state(z: State) -> list[Tensor]:
+def rng_states(z: State) -> list[Tensor]:
     """The states of the generators that a field on this device may draw from."""
     states = [torch.get_rng_state()]
     if z[0].is_cuda:
@@ -239,7 +242,7 @@ def rng_state(z: State) -> list[Tensor]:
 
 
 @contextmanager
-def kept_rng(z: State, states: Sequence[Tensor] = ()) -> Iterator[None]:
+def fork_rng(z: State, states: Sequence[Tensor] = ()) -> Iterator[None]:
     """Restore the generators afterwards; start from other states of them if they are given."""
     with torch.random.fork_rng([z[0].device] if z[0].is_cuda else []):
         if states:
@@ -276,6 +279,6 @@ def split(tensors: Sequence[Tensor], n: int) -> list[State]:
     return [tuple(tensors[i : i + n]) for i in range(0, len(tensors), n)]
 
 
-def leaf(z: State) -> State:
+def as_leaves(z: State) -> State:
     """The state as leaves of a new graph."""
     return tuple(x.detach().requires_grad_() for x in z)

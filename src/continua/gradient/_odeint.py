@@ -26,7 +26,7 @@ from continua.solve import (
 from ._checks import Ends, SaveAt, check_values, checked_depths, checked_solver, explain
 from ._compiled import compiled_first, compiled_solve
 from ._dense import Event, dense_solution, depths_tensor
-from ._gradient import Backprop, Gradient, checked_gradient, once
+from ._gradient import Backprop, Gradient, checked_gradient, once_differentiable
 from ._problem import CallableDynamics, Problem, RunningCost, refuse_state
 from ._programs import Programs, programs_of
 from ._trace import Backend
@@ -173,12 +173,12 @@ def _with_end(dynamics: Dynamics, z: State, problem: Problem, at_end: bool) -> S
     if not (isinstance(end, Tensor) and end.requires_grad and torch.is_grad_enabled()):
         return z
     stage = Stage(problem.span[int(at_end)], sides(*problem.span)[int(at_end)])
-    with torch.no_grad(), dynamics.again() as again:
-        (evaluate,) = again.read([stage], leaves=False).evaluate
+    with torch.no_grad(), dynamics.backward_field() as field:
+        (evaluate,) = field.read([stage], leaves=False).evaluate
         slope = evaluate(z)
     move = end - end.detach()  # zero, with the gradient of the end
     move.register_hook(  # type: ignore[no-untyped-call]
-        lambda gradient: once(gradient, ONE_DERIVATIVE, gradient)
+        lambda gradient: once_differentiable(gradient, ONE_DERIVATIVE, gradient)
     )
     sign = 1.0 if at_end else -1.0
     return tuple(

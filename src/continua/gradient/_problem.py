@@ -16,10 +16,10 @@ from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError, ShapeError
 from continua.solve import (
+    BackwardField,
     Dynamics,
     Evaluate,
     Reading,
-    Rerun,
     Solution,
     Source,
     Span,
@@ -34,10 +34,10 @@ from ._dependencies import (
     UPDATES,
     dependencies,
     leaves_of,
-    refusing_updates,
-    surroundings,
+    reachable,
+    with_update_check,
 )
-from ._gradient import Gradient, leaf
+from ._gradient import Gradient, as_leaves
 from ._programs import Programs, exchanged, known_shared
 from ._trace import Uncompilable
 
@@ -154,16 +154,16 @@ class Problem:
 
         evaluate = self.evaluations([first, *calls[1:]], depths, x)
         if self.recomputes:
-            evaluate[0] = _refusing(evaluate[0], tensors)
+            evaluate[0] = _with_dependency_check(evaluate[0], tensors)
         return evaluate
 
 
-def _refusing(evaluate: Evaluate, known: Sequence[Tensor]) -> Evaluate:
+def _with_dependency_check(evaluate: Evaluate, known: Sequence[Tensor]) -> Evaluate:
     """An evaluation that refuses to depend on a tensor that is not known to require a gradient."""
 
     def checked(z: State) -> State:
         with torch.enable_grad():
-            start = leaf(z)
+            start = as_leaves(z)
             out = evaluate(start)
         listed = {id(tensor) for tensor in (*start, *leaves_of(known))}
         for tensor in leaves_of(out):
@@ -207,7 +207,7 @@ class CallableDynamics(Dynamics):
         x: what a running cost sees as the input.
     """
 
-    varies = driven = True
+    varies = reads_depth = True
 
     def __init__(self, f: Any, problem: Problem, args: tuple[Any, ...], params: Any, x: Any):
         self.f, self.problem, self.args = f, problem, args
@@ -217,7 +217,7 @@ class CallableDynamics(Dynamics):
     @property
     def tensors(self) -> tuple[Tensor, ...]:  # type: ignore[override]
         """The tensors among the arguments that require a gradient, and the parameters."""
-        return (*wanting((self.args, self.x)), *self.params)
+        return (*requiring_grad((self.args, self.x)), *self.params)
 
     @cached_property
     def params(self) -> list[Tensor]:
@@ -226,7 +226,7 @@ class CallableDynamics(Dynamics):
         return list({id(t): t for t in (*found, *leaves_of(self._params))}.values())
 
     @property
-    def noisy(self) -> bool:  # type: ignore[override]
+    def random(self) -> bool:  # type: ignore[override]
         return not isinstance(self.f, nn.Module) or any(m.training for m in self.f.modules())
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
@@ -237,7 +237,7 @@ class CallableDynamics(Dynamics):
         calls = self._calls(depths)
         known: Sequence[Tensor] = ()
         if self.problem.recomputes:
-            known, calls[0] = self.tensors, refusing_updates(self.f, calls[0])
+            known, calls[0] = self.tensors, with_update_check(self.f, calls[0])
         name = getattr(self.f, "__name__", type(self.f).__name__)
         return self.problem.first_evaluations(name, calls, depths, self.x, known)
 
@@ -257,13 +257,13 @@ class CallableDynamics(Dynamics):
         return CallableSource(self)
 
     @contextlib.contextmanager
-    def again(self) -> Iterator[Rerun]:
+    def backward_field(self) -> Iterator[BackwardField]:
         detached = copy.copy(self)
-        detached.args, detached.x = cut((self.args, self.x))
-        yield _Again(detached)
+        detached.args, detached.x = detach((self.args, self.x))
+        yield _CallableBackwardField(detached)
 
 
-class _Again(Rerun):
+class _CallableBackwardField(BackwardField):
     def __init__(self, dynamics: CallableDynamics):
         self._dynamics, self._leaves = dynamics, dynamics.tensors
         super().__init__(len(self._leaves))
@@ -271,7 +271,7 @@ class _Again(Rerun):
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
         evaluate = self._dynamics.evaluations(self._dynamics.problem.depths(stages))
         found = self._leaves if leaves else ()
-        return Reading(evaluate, found, self.gather, [range(len(found))] * len(stages))
+        return Reading(evaluate, found, self.accumulate, [range(len(found))] * len(stages))
 
     def source(self) -> Source:
         return self._dynamics.source()
@@ -283,7 +283,7 @@ class CallableSource(Source):
     def __init__(self, dynamics: CallableDynamics):
         self._dynamics, self._leaves = dynamics, dynamics.tensors
         self.code = (dynamics.reached, dynamics.problem.cost)
-        tensors, plain = surroundings((self.code, dynamics.args, dynamics.x, self._leaves))
+        tensors, plain = reachable((self.code, dynamics.args, dynamics.x, self._leaves))
         self.signature = [*plain, dynamics.problem.structure]
         self.shared = known_shared(tensors, self._leaves)
 
@@ -309,15 +309,15 @@ class CallableSource(Source):
         return [remaining.pop(place[id(t)], None) for t in self._leaves]  # one may be there twice
 
 
-def cut(given: Any) -> Any:
+def detach(given: Any) -> Any:
     """The structure with every tensor detached; those that required a gradient still do."""
     if isinstance(given, Tensor):
         return given.detach().requires_grad_(given.requires_grad)
     if type(given) is tuple:  # the usual case, in which `pytree` would be slow
-        return tuple(map(cut, given))
+        return tuple(map(detach, given))
     if type(given) is dict and not given:
         return {}
-    return pytree.tree_map_only(Tensor, cut, given)
+    return pytree.tree_map_only(Tensor, detach, given)
 
 
 def tensors_in(given: Any) -> list[Tensor]:
@@ -331,7 +331,7 @@ def tensors_in(given: Any) -> list[Tensor]:
     return [t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)]
 
 
-def wanting(given: Any) -> list[Tensor]:
+def requiring_grad(given: Any) -> list[Tensor]:
     """The tensors in a structure that require a gradient."""
     return [t for t in tensors_in(given) if t.requires_grad]
 

@@ -7,9 +7,9 @@ import torch
 from continua._errors import ArgumentError
 from continua._values import value
 from continua.solve import (
+    BackwardField,
     Dynamics,
     Reading,
-    Rerun,
     ReversibleSolver,
     Solver,
     Stage,
@@ -19,14 +19,14 @@ from continua.solve import (
     linear,
 )  # fmt: skip
 
-from ._gradient import Gradient, Job, leaf, split, vector_jacobian
+from ._gradient import Gradient, Job, as_leaves, split, vector_jacobian
 
 
 class _Linearized:
     """The field evaluated at one stage and state, with the graph of the evaluation."""
 
     def __init__(self, reading: Reading, state: State):
-        self._reading, self._start = reading, leaf(state)
+        self._reading, self._start = reading, as_leaves(state)
         with torch.enable_grad():
             self._end = reading.evaluate[0](self._start)
         self.value = tuple(x.detach() for x in self._end)
@@ -35,7 +35,7 @@ class _Linearized:
         """The gradient of the state from that of the value; adds those of the weights."""
         reading = self._reading
         found, weights = vector_jacobian([self._end], [a], self._start, reading.leaves)
-        reading.pull(weights)
+        reading.accumulate(weights)
         return found
 
 
@@ -54,7 +54,9 @@ class _ReversibleJob(Job):
             observe=lambda parts: self.stored.extend(itertools.chain(*parts)),
         )  # fmt: skip
 
-    def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
+    def backward(
+        self, field: BackwardField, final: State, saved: list[State], stats: Stats
+    ) -> State:
         solver = self.solver
         h = (self.span[1] - self.span[0]) / solver.steps
         z = split(self.stored, self.leaves)
@@ -65,11 +67,13 @@ class _ReversibleJob(Job):
 
         def linearize(stage: Stage, state: State) -> _Linearized:
             stats.evaluations += 1
-            return _Linearized(again.read([stage]), state)
+            return _Linearized(field.read([stage]), state)
 
         for n in reversed(range(solver.steps)):
             own, *jump = self.plan[n]
-            inside = [(solver.shares(h, x), saved.pop()) for x in reversed(fractions[n])]
+            inside = [
+                (solver.interpolation_weights(h, x), saved.pop()) for x in reversed(fractions[n])
+            ]
             for (_, _, last), gradient in inside:
                 a[0] = linear([1, last], [a[0], gradient])
             forward = known
@@ -88,7 +92,7 @@ class _ReversibleJob(Job):
                 reverse = known = linearize(solver.start_stage(self.span, n), q)
             else:
                 forward = reverse = linearize(own, q)
-            z = solver.combined(z, q, reverse.value, -h)
+            z = solver.advance(z, q, reverse.value, -h)
             a = self._step_vjp(forward, a, h)
             for (state, slope, _), gradient in inside:
                 a[0] = linear([1, state], [a[0], gradient])

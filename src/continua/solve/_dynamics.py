@@ -45,7 +45,7 @@ class Reading:
 
     evaluate: Sequence[Evaluate]  # the field at each stage
     leaves: Sequence[Tensor]  # the weights, and other tensors that require a gradient
-    pull: Callable[[Sequence[Tensor | None]], None]  # adds the gradients of the leaves to the sums
+    accumulate: Callable[[Sequence[Tensor | None]], None]  # adds gradients of the leaves
     used: Sequence[Sequence[int]]  # for each stage the indices of the leaves that it depends on
 
 
@@ -112,8 +112,8 @@ class Dynamics(ABC):
     tensors: tuple[Tensor, ...] = ()  # what it depends on besides state and depth, for gradients
     frequency: float = 0.0  # radians per depth that adaptive steps must resolve
     varies: bool = False  # whether it depends on depth between the breakpoints
-    driven: bool = False  # whether it reads the depth itself, in an unknown way
-    noisy: bool = False  # whether it may draw random numbers, as dropout does in training
+    reads_depth: bool = False  # whether it reads the depth itself, in an unknown way
+    random: bool = False  # whether it may draw random numbers, as dropout does in training
     stateful: bool = False  # whether it updates state, as batch norm does in training
 
     def __enter__(self) -> Self:
@@ -145,7 +145,7 @@ class Dynamics(ABC):
         """Count the evaluations of the last `at` as part of the solution; its step was accepted."""
         return None
 
-    def again(self) -> contextlib.AbstractContextManager[Rerun]:
+    def backward_field(self) -> contextlib.AbstractContextManager[BackwardField]:
         """Prepare the field for the evaluations of a backward pass."""
         raise NotImplementedError
 
@@ -154,7 +154,7 @@ class Dynamics(ABC):
         raise NotImplementedError
 
 
-class Rerun(ABC):
+class BackwardField(ABC):
     """The field in a backward pass: weights and state of the forward pass, without updates.
 
     Args:
@@ -162,18 +162,18 @@ class Rerun(ABC):
     """
 
     def __init__(self, count: int):
-        self.gathered: list[Tensor | None] = [None] * count  # the gradient of each tensor
+        self.gradients: list[Tensor | None] = [None] * count  # the gradient of each tensor
 
     @abstractmethod
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
         """The field at each stage; `leaves` says whether gradients by its tensors are wanted."""
 
-    def gather(self, gradients: Iterable[Tensor | None], first: int = 0) -> None:
+    def accumulate(self, gradients: Iterable[Tensor | None], first: int = 0) -> None:
         """Add gradients to those of `Dynamics.tensors`, from index `first` on."""
         for place, gradient in enumerate(gradients, first):
-            known = self.gathered[place]
+            known = self.gradients[place]
             if gradient is not None:
-                self.gathered[place] = gradient if known is None else known + gradient
+                self.gradients[place] = gradient if known is None else known + gradient
 
     def source(self) -> Source:
         """The field for compiled steps."""

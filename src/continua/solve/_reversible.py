@@ -13,7 +13,7 @@ from continua._values import value
 from ._dynamics import Dynamics, Evaluate, Span, Stage, State, Weights, linear
 from ._interpolant import EveryStep
 from ._runge_kutta import grid
-from ._solver import Saves, Solver, Stats, Trajectory, at_start, cached
+from ._solver import Saves, Solver, Stats, Trajectory, cached, saved_at_start
 from ._step import sides
 
 
@@ -42,7 +42,7 @@ class ReversibleSolver(Solver):
     def rows(self, h: float) -> tuple[Weights, Sequence[Weights]]:
         """The weights c, and a row [m_i, n_i, b_i] for each part."""
 
-    def combined(self, parts: Sequence[State], q: State, k: State, h: float) -> list[State]:
+    def advance(self, parts: Sequence[State], q: State, k: State, h: float) -> list[State]:
         """The parts at the end of a step."""
         return [linear(row, [*parts, q, k]) for row in self.rows(h)[1]]
 
@@ -50,14 +50,14 @@ class ReversibleSolver(Solver):
         """One step, given the field at its own stage and at those of a jump at its end."""
         own, *jump = evaluate
         q = linear(self.rows(h)[0], parts)
-        out = self.combined(parts, q, own(q), h)
+        out = self.advance(parts, q, own(q), h)
         if jump:
             values = [f(out[-2]) for f in jump]
             out[-1] = linear([1, -1, 1], [out[-1], *values]) if len(values) > 1 else values[0]
         return out
 
     @staticmethod
-    def shares(h: float, fraction: float) -> tuple[float, float, float]:
+    def interpolation_weights(h: float, fraction: float) -> tuple[float, float, float]:
         """The weights that interpolate the state at a fraction of a step.
 
         They are those of the state and the slope at the start, and of the state at the end. The
@@ -96,14 +96,14 @@ class ReversibleSolver(Solver):
         every = dynamics.on_grid(lambda: self.schedule(span, dynamics.jumps))
         dynamics.accept()
         fractions = self.fractions(span, save_at)
-        saved = at_start(z, save_at, sum(map(len, fractions)))
+        saved = saved_at_start(z, save_at, sum(map(len, fractions)))
         parts, at = [*[z] * (self.parts - 1), every[0](z)], 1
         for n, stages in enumerate(plan):
             before, parts = parts, self.step(every[at : at + len(stages)], parts, h)
             at += len(stages)
             for x in fractions[n]:
                 ends = [before[0], before[-1], parts[0]]
-                saved.append(parts[0] if x >= 1 else linear(self.shares(h, x), ends))
+                saved.append(parts[0] if x >= 1 else linear(self.interpolation_weights(h, x), ends))
         if observe is not None:
             observe(parts)
         stats = Stats(len(every), self.steps, step_sizes=[abs(h)] * self.steps)

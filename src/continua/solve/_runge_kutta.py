@@ -12,7 +12,7 @@ from continua._values import value
 
 from ._dynamics import Dynamics, Span, Stage, State, Take
 from ._interpolant import EveryStep
-from ._solver import Saves, Solver, Stats, Trajectory, at_start, cached
+from ._solver import Saves, Solver, Stats, Trajectory, cached, saved_at_start
 from ._step import Scaled, Step, stages_between, step
 from ._tableau import Tableau
 
@@ -66,7 +66,7 @@ class RungeKutta(Solver):
             stats = Stats(self.steps * count, self.steps, step_sizes=[abs(h)] * self.steps)
             return Trajectory(z, [], stats)
         ends, fractions = grid(span, self.steps), self.fractions(span, save_at)
-        saved, stats = at_start(z, save_at, sum(map(len, fractions))), Stats()
+        saved, stats = saved_at_start(z, save_at, sum(map(len, fractions))), Stats()
         every = save_at if isinstance(save_at, EveryStep) else None
         for n, (start, end) in enumerate(itertools.pairwise(ends)):
             before = z

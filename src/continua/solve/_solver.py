@@ -218,6 +218,6 @@ class Solver(Value, ABC):
         return out
 
 
-def at_start(z: State, save_at: Saves, later: int) -> list[State]:
+def saved_at_start(z: State, save_at: Saves, later: int) -> list[State]:
     """The states that are saved at the start, if `later` others are saved within steps."""
     return [z] * (1 if isinstance(save_at, EveryStep) else len(save_at) - later)
