@@ -68,7 +68,7 @@ def reachable(things: object) -> tuple[list[Tensor], list[object]]:
 
 
 def same_objects(now: Sequence[object], then: Sequence[object]) -> bool:
-    """Whether two lists of objects from `surroundings` are equal."""
+    """Whether two lists of objects from `reachable` are equal."""
     if now is then:
         return True
     return len(now) == len(then) and all(
