@@ -83,9 +83,9 @@ class AdjointJob(Job):
 
     def place(self, s: float) -> tuple[int, float]:
         """The forward step at a depth, and the fraction of it."""
-        forward = self.span[1] > self.span[0]
-        n = bisect.bisect_right(self.starts, s if forward else -s) - 1
-        n = min(max(n, 0), len(self.ends) - 1)
+        sign = 1 if self.span[1] > self.span[0] else -1
+        n = bisect.bisect_right(self.ends, sign * s, key=lambda ends: sign * ends[0]) - 1
+        n = max(n, 0)
         start, end = self.ends[n]
         return n, (s - start) / (end - start)
 
@@ -99,8 +99,6 @@ class AdjointJob(Job):
     def backward(
         self, field: BackwardField, final: State, saved: list[State], stats: Stats
     ) -> State:
-        forward = self.span[1] > self.span[0]
-        self.starts = [start if forward else -start for start, _ in self.ends]
         solver = self.gradient.solver or self.solver
         # The relative error of the quadrature: less than that of the solve itself.
         self.error = 0.01 * solver.rtol if isinstance(solver, Pair) and solver.adaptive else 1e-7
