@@ -159,7 +159,7 @@ class Problem:
 
 
 def _with_dependency_check(evaluate: Evaluate, known: Sequence[Tensor]) -> Evaluate:
-    """An evaluation that refuses to depend on a tensor that is not known to require a gradient."""
+    """The evaluation, refusing to depend on an unknown tensor that requires a gradient."""
 
     def checked(z: State) -> State:
         with torch.enable_grad():
@@ -184,7 +184,7 @@ def real(dtype: torch.dtype) -> torch.dtype:
 
 
 def with_input(cost: RunningCost) -> RunningCost:
-    """The cost as a function of depth, state and input, of which it may ignore the last."""
+    """The cost as a function of depth, state and input; it may take depth and state alone."""
     if not callable(cost):
         raise ArgumentError(f"running_cost is a function or a module, not {cost!r}")
     function = cost.forward if isinstance(cost, nn.Module) else cost

@@ -201,7 +201,7 @@ def in_parts(count: int, read: Callable[[int, int], Sequence[Evaluate]]) -> Sequ
 
 def combine(z: State, ks: Sequence[State], terms: Terms) -> State:
     """Z + Σ w_i k_i; only the first sum allocates, as no sum is saved for a backward pass."""
-    if len(z) == 1:  # the usual case; a generator would take a share of a small step's time
+    if len(z) == 1:  # the usual case; a generator would slow down small solves by a few percent
         return (_total(z[0], ks, 0, terms),)
     return tuple(_total(start, ks, leaf, terms) for leaf, start in enumerate(z))
 
