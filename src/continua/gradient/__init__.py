@@ -7,10 +7,10 @@ from ._cache import cache_folder, cached_files, clear_cache
 from ._checkpoint import Checkpoint
 from ._checks import Ends, SaveAt, checked_solver, checked_span
 from ._compiled import compiled_first
-from ._dependencies import dependencies, reachable
+from ._dependencies import dependencies, detach, reachable, requiring_grad, tensors_in
 from ._gradient import CHANGED, Backprop, Gradient, checked_gradient
 from ._odeint import integrate, odeint, solve
-from ._problem import CallableDynamics, Problem, RunningCost, detach, requiring_grad, tensors_in
+from ._problem import CallableDynamics, Problem, RunningCost
 from ._programs import Programs, checked_backend, exchanged, known_shared
 from ._reversible import Reversible
 from ._trace import Backend, Uncompilable

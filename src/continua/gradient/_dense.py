@@ -50,8 +50,7 @@ def dense_solution(
         reached = (ends[-1] - where) * direction >= 0
         where = where[reached & (len(ends) > 1)] if where.dim() == 1 else where[:, :0]
     s = where.detach().to(trajectory.final[0].device, torch.float64)
-    dense = (lambda s: problem.state(path(s))) if len(ends) > 1 else None
-    return problem.solution(trajectory, s, path(where), dense=dense)
+    return problem.solution(trajectory, s, path(where), path if len(ends) > 1 else None)
 
 
 class Event:
@@ -111,8 +110,7 @@ class Event:
             for last, leaf in zip(trajectory.final, (x.squeeze(none.dim()) for x in z), strict=True)
         )
         ended = replace(trajectory, final=final)
-        dense = {"dense": lambda s: problem.state(path(s)), "event_at": at}
-        return problem.solution(ended, where.detach(), z, **dense)
+        return problem.solution(ended, where.detach(), z, path, at)
 
     def _located(self, path: Interpolant) -> Tensor:
         """The depth of each event, NaN without one, with its gradient.

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import TreeSpec
+from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError
 
@@ -72,7 +72,7 @@ def same_objects(now: Sequence[object], then: Sequence[object]) -> bool:
     if now is then:
         return True
     return len(now) == len(then) and all(
-        a is b or (type(a) is type(b) and isinstance(a, (*PLAIN, TreeSpec)) and a == b)
+        a is b or (type(a) is type(b) and isinstance(a, (*PLAIN, pytree.TreeSpec)) and a == b)
         for a, b in zip(now, then, strict=True)
     )
 
@@ -134,6 +134,33 @@ def _closed_over(function: Callable[..., Any]) -> list[Any]:
     inner = [const for const in code.co_consts if inspect.iscode(const)]
     names = dict.fromkeys(name for part in (code, *inner) for name in part.co_names)
     return [*found, *(outside[name] for name in names if name in outside)]
+
+
+def detach(given: Any) -> Any:
+    """The structure with every tensor detached; those that required a gradient still do."""
+    if isinstance(given, Tensor):
+        return given.detach().requires_grad_(given.requires_grad)
+    if type(given) is tuple:  # the usual case, in which `pytree` would be slow
+        return tuple(map(detach, given))
+    if type(given) is dict and not given:
+        return {}
+    return pytree.tree_map_only(Tensor, detach, given)
+
+
+def tensors_in(given: Any) -> list[Tensor]:
+    """The tensors in a structure."""
+    if isinstance(given, Tensor):
+        return [given]
+    if type(given) is tuple:
+        return [t for part in given for t in tensors_in(part)]
+    if type(given) is dict and not given:
+        return []
+    return [t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)]
+
+
+def requiring_grad(given: Any) -> list[Tensor]:
+    """The tensors in a structure that require a gradient."""
+    return [t for t in tensors_in(given) if t.requires_grad]
 
 
 UPDATES = (

@@ -26,7 +26,7 @@ from continua.solve import (
     Status,
     Trajectory,
     sides,
-)  # fmt: skip
+)
 
 from ._checks import autocast_on, check_end, versions
 

@@ -21,7 +21,7 @@ from continua.solve import (
     Status,
     Trajectory,
     sides,
-)  # fmt: skip
+)
 
 from ._checks import Ends, SaveAt, check_values, checked_depths, checked_solver, explain
 from ._compiled import compiled_first, compiled_solve
@@ -191,12 +191,9 @@ def _solution(trajectory: Trajectory, where: Sequence[float], problem: Problem) 
     """The solution at the depths that were saved."""
     final, saved = trajectory.final, trajectory.saved
     if saved and len(saved) == len(where) and where[-1] == problem.span[1]:
-        saved = [*saved[:-1], final]  # which has the gradients of the span's ends
-    stacked = tuple(
-        torch.stack([state[i] for state in saved])
-        if saved
-        else final[i].new_empty(0, *final[i].shape)
-        for i in range(len(final))
-    )
+        saved = [*saved[:-1], final]  # the final state has the gradients of the span's ends
+    z = tuple(leaf.new_empty(0, *leaf.shape) for leaf in final)
+    if saved:
+        z = tuple(map(torch.stack, zip(*saved, strict=True)))
     depths = torch.tensor(where[: len(saved)], dtype=torch.float64, device="cpu")
-    return problem.solution(trajectory, depths.to(final[0].device), stacked)
+    return problem.solution(trajectory, depths.to(final[0].device), z)

@@ -19,6 +19,7 @@ from continua.solve import (
     BackwardField,
     Dynamics,
     Evaluate,
+    Interpolant,
     Reading,
     Solution,
     Source,
@@ -33,8 +34,10 @@ from ._checks import Ends, autocast_on, checked_params, checked_span, checked_st
 from ._dependencies import (
     UPDATES,
     dependencies,
+    detach,
     leaves_of,
     reachable,
+    requiring_grad,
     with_update_check,
 )
 from ._gradient import Gradient, as_leaves
@@ -79,8 +82,15 @@ class Problem:
         own = leaves[: len(leaves) - (self.cost is not None)]
         return pytree.tree_unflatten(own, self.structure)
 
-    def solution(self, trajectory: Trajectory, s: Tensor, z: State, **more: Any) -> Solution:
-        """The solution with the states z at the depths s."""
+    def solution(
+        self,
+        trajectory: Trajectory,
+        s: Tensor,
+        z: State,
+        path: Interpolant | None = None,
+        event_at: Tensor | None = None,
+    ) -> Solution:
+        """The solution with the states z at the depths s; it can be called if it has a path."""
         final = trajectory.final
         return Solution(
             s=s,
@@ -90,7 +100,8 @@ class Problem:
             stats=trajectory.stats,
             status=trajectory.status,
             failure=trajectory.failure,
-            **more,
+            event_at=event_at,
+            dense=None if path is None else lambda s: self.state(path(s)),
         )
 
     def depths(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
@@ -307,33 +318,6 @@ class CallableSource(Source):
     def gradients(self, shared: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
         place, remaining = {id(t): i for i, t in enumerate(self.shared)}, dict(shared)
         return [remaining.pop(place[id(t)], None) for t in self._leaves]  # one may be there twice
-
-
-def detach(given: Any) -> Any:
-    """The structure with every tensor detached; those that required a gradient still do."""
-    if isinstance(given, Tensor):
-        return given.detach().requires_grad_(given.requires_grad)
-    if type(given) is tuple:  # the usual case, in which `pytree` would be slow
-        return tuple(map(detach, given))
-    if type(given) is dict and not given:
-        return {}
-    return pytree.tree_map_only(Tensor, detach, given)
-
-
-def tensors_in(given: Any) -> list[Tensor]:
-    """The tensors in a structure."""
-    if isinstance(given, Tensor):
-        return [given]
-    if type(given) is tuple:
-        return [t for part in given for t in tensors_in(part)]
-    if type(given) is dict and not given:
-        return []
-    return [t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)]
-
-
-def requiring_grad(given: Any) -> list[Tensor]:
-    """The tensors in a structure that require a gradient."""
-    return [t for t in tensors_in(given) if t.requires_grad]
 
 
 def refuse_state(f: Callable[..., Any], programs: Programs | None = None) -> None:

@@ -17,7 +17,7 @@ from continua.solve import (
     Stats,
     Trajectory,
     linear,
-)  # fmt: skip
+)
 
 from ._gradient import Gradient, Job, as_leaves, split, vector_jacobian
 
