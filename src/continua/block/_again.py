@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from continua.field import FieldRun, StageWeights, has_memory
-from continua.solve import Reading, Rerun, Source, Stage
+from continua.solve import BackwardField, Reading, Source, Stage
 
 from ._source import BlockSource
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ._dynamics import BlockDynamics, Given
 
 
-class BlockRerun(Rerun):
+class BlockBackwardField(BackwardField):
     """The field once more, with weights, input and arguments as leaves."""
 
     def __init__(self, dynamics: BlockDynamics, run: FieldRun, given: Given):
@@ -41,27 +41,26 @@ class BlockRerun(Rerun):
                 own.append(place[row])
         others = self._others if leaves else []
         shared = range(len(values), len(values) + len(others))
-        pull = functools.partial(self._pull, weights)
-        return Reading(evaluate, [*values, *others], pull, [[*own, *shared] for own in used])
+        accumulate = functools.partial(self._accumulate, weights)
+        return Reading(evaluate, [*values, *others], accumulate, [[*own, *shared] for own in used])
 
-    def _pull(self, weights: StageWeights, gradients: Sequence[Tensor | None]) -> None:
+    def _accumulate(self, weights: StageWeights, gradients: Sequence[Tensor | None]) -> None:
         remaining = iter(gradients)
         for name, read in weights.leaves.items():
             own = zip(read.rows, itertools.islice(remaining, len(read.rows)), strict=True)
             found = {row: gradient for row, gradient in own if gradient is not None}
             if found:
-                read.sampling.pull([*found], [*found.values()], self._gathered(name))
-        for place, gradient in enumerate(remaining, start=len(self._names)):
-            self.gather(place, gradient)
+                read.sampling.pull([*found], [*found.values()], self._gradient(name))
+        self.accumulate(remaining, first=len(self._names))
 
-    def _gathered(self, name: str) -> Tensor:
-        """Where the gradients of a weight's coefficients are gathered."""
+    def _gradient(self, name: str) -> Tensor:
+        """The tensor that sums the gradients of a weight's coefficients."""
         place = self._names.index(name)
-        into = self.gathered[place]
+        into = self.gradients[place]
         if into is None:
             like = self._run.coefficients[name]
             into = torch.zeros_like(like, memory_format=torch.contiguous_format)
-            self.gathered[place] = into
+            self.gradients[place] = into
         return into
 
     def source(self) -> Source:

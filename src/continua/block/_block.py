@@ -14,6 +14,7 @@ from continua.field import BasisChoice, Init, Twins, expand, gathering, put
 from continua.gradient import (
     Backend,
     Backprop,
+    Ends,
     Gradient,
     Programs,
     RunningCost,
@@ -23,12 +24,12 @@ from continua.gradient import (
     checked_solver,
     checked_span,
     compiled_first,
-    followed,
+    integrate,
     solve,
 )
 from continua.solve import RK4, Solution, Solver, Span, Stage, Stats
 
-from ._dynamics import Ends, called
+from ._dynamics import called
 from ._layout import checked_depth, common_basis, describe, html, module_at, per_kernel, weight_vjp
 from ._plan import Plan, Stretch, make_plan, warn_unread
 
@@ -160,9 +161,7 @@ class ODEBlock(nn.Module):
         def run(gradient: Gradient, programs: Programs | None) -> Any:
             dynamics = called(self, x, args, kwargs, control, gradient=gradient)
             problem = dynamics.call.problem
-            trajectory = followed(
-                dynamics, problem, self.span, self.solver, gradient, programs=programs
-            )
+            trajectory = integrate(dynamics, problem, self.solver, gradient, programs=programs)
             self.record(trajectory.stats)
             return problem.state(trajectory.final)
 
@@ -208,13 +207,12 @@ class ODEBlock(nn.Module):
             >>> solution.z.shape, solution.stats.evaluations
             (torch.Size([3, 1, 2]), 16)
         """
-        ends = self.span if span is None else span
         used = self.solver if solver is None else checked_solver(solver)
 
         def run(gradient: Gradient, programs: Programs | None) -> Solution:
-            dynamics = called(self, x, args, kwargs, control, ends, running_cost, used, gradient)
-            problem, rest = dynamics.call.problem, (save_at, raise_on_failure, dense)
-            return solve(dynamics, problem, ends, used, gradient, *rest, programs=programs)
+            dynamics = called(self, x, args, kwargs, control, span, running_cost, used, gradient)
+            problem, options = dynamics.call.problem, (save_at, raise_on_failure, dense)
+            return solve(dynamics, problem, used, gradient, *options, programs=programs)
 
         out = compiled_first(self.programs, self.gradient, used, run)
         self.record(out.stats)

@@ -26,18 +26,18 @@ from continua.field import (
 )
 from continua.gradient import (
     CHANGED,
+    Ends,
     Gradient,
     Problem,
     RunningCost,
-    checked_span,
-    cut,
     dependencies,
+    detach,
+    requiring_grad,
     tensors_in,
-    wanting,
 )
-from continua.solve import PART, Dynamics, Evaluate, Rerun, Solver, Source, Stage, in_parts
+from continua.solve import PART, BackwardField, Dynamics, Evaluate, Solver, Source, Stage, in_parts
 
-from ._again import BlockRerun, FieldVersion
+from ._again import BlockBackwardField, FieldVersion
 from ._plan import Plan, depths_of, make_plan, nearby
 from ._source import BlockSource
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from ._block import ODEBlock
 
 
-Ends = tuple[float | Tensor, float | Tensor]
 #: the input, and further arguments of the field
 Given = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
@@ -112,12 +111,12 @@ class BlockDynamics(Dynamics):
         """What trains and is no function of depth: of the cost, or unfrozen after wrapping."""
         known = {id(tensor(self.field, name)) for name in self.expansion.weights}
         own = [p for p in self.field.parameters() if p.requires_grad and id(p) not in known]
-        found = [*own, *dependencies(self.call.problem.given_cost)]
+        found = [*own, *dependencies(self.call.problem.cost)]
         return list({id(t): t for t in found}.values())
 
     def others(self, given: Given) -> list[Tensor]:
         """What gets a gradient besides the weights, for an input and arguments."""
-        return [*wanting(self._read_of(given)), *self.constants]
+        return [*requiring_grad(self._read_of(given)), *self.constants]
 
     def _read_of(self, given: Given) -> Given:
         """An input and arguments, without an input that nothing reads."""
@@ -131,12 +130,12 @@ class BlockDynamics(Dynamics):
     def varies(self) -> bool:  # type: ignore[override]
         """Whether a weight is other than a bucket or a constant, or something reads the depth."""
         plain = (Constant, PiecewiseConstant)
-        return self.driven or any(
+        return self.reads_depth or any(
             not isinstance(basis, plain) for basis in set(self.expansion.weights.values())
         )
 
     @property
-    def driven(self) -> bool:  # type: ignore[override]
+    def reads_depth(self) -> bool:  # type: ignore[override]
         """Whether the field or the cost reads the depth itself, or the input is a signal."""
         return (
             isinstance(self.call.x, Signal)
@@ -145,7 +144,7 @@ class BlockDynamics(Dynamics):
         )
 
     @property
-    def noisy(self) -> bool:  # type: ignore[override]
+    def random(self) -> bool:  # type: ignore[override]
         """Whether a part of the field is training: then it may draw random numbers."""
         return any(module.training for module in self.field.modules())
 
@@ -165,7 +164,7 @@ class BlockDynamics(Dynamics):
 
     def __enter__(self) -> Self:
         self._run.__enter__()
-        if self.call.problem.repeated:
+        if self.call.problem.recomputes:
             self._read = {**self._run.coefficients}
             self._read |= {name: self._read[name].clone() for name in self.expansion.state}
             self._forward_version = self._version()
@@ -206,7 +205,7 @@ class BlockDynamics(Dynamics):
         if self._checked:
             return problem.evaluations(calls, depths, self.call.x)
         self._checked = True
-        known = self.others(given) if problem.repeated else []
+        known = self.others(given) if problem.recomputes else []
         name = type(self.field).__name__
         return problem.first_evaluations(name, calls, depths, self.call.x, known)
 
@@ -279,13 +278,13 @@ class BlockDynamics(Dynamics):
             s.copy_(torch.nextafter(s, s + 1))
 
     @contextlib.contextmanager
-    def again(self) -> Iterator[Rerun]:
+    def backward_field(self) -> Iterator[BackwardField]:
         if self._forward_version is not None and not self._forward_version.same(self._version()):
             raise SolveError(CHANGED)
         # Those of the forward pass; they may have been lent to the field for its time alone.
         coefficients = self._read or self._tensors(self.expansion.all_names)
         with FieldRun(self.field, self.expansion, self._twins, coefficients) as run:
-            yield BlockRerun(self, run, cut(self.call.given))
+            yield BlockBackwardField(self, run, detach(self.call.given))
 
     def _tensors(self, names: Iterable[str]) -> dict[str, Tensor]:
         return {name: tensor(self.field, name) for name in names}
@@ -312,11 +311,10 @@ def called(
     """The field of a block for one call; span, solver and gradient are the block's by default."""
     name = next(iter(block.expansion.weights), None)
     weight = next(block.field.parameters(), None) if name is None else tensor(block.field, name)
-    values = block.span if ends is None or ends is block.span else checked_span(ends)
     used = gradient or block.gradient
-    problem = Problem.of(x, cost, weight, values, used)
+    problem = Problem.of(x, cost, weight, block.span if ends is None else ends, used)
     if isinstance(control, Signal):
-        control.check(values)
+        control.check(problem.span)
     seen = x if control is None else control
     return BlockDynamics(block, Call(problem, seen, args, kwargs, solver or block.solver, used))
 

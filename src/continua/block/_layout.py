@@ -110,8 +110,8 @@ def weight_vjp(block: ODEBlock, s: float, z: Tensor, a: Tensor, control: Any) ->
     """The vector-Jacobian product of the field with its weights at one depth."""
     s = checked_depth(s)
     side = sides(*block.span)[int(s == block.span[1])]
-    with called(block, z, (), {}, control).again() as again, torch.enable_grad():
-        reading = again.read([Stage(s, side)])
+    with called(block, z, (), {}, control).backward_field() as field, torch.enable_grad():
+        reading = field.read([Stage(s, side)])
         (out,) = reading.evaluate[0]((z.detach(),))
     names = [n for n in block.expansion.weights if tensor(block.field, n).requires_grad]
     if not names:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from continua.basis import Basis, Constant, Point, sample
 from continua.field import FieldRun, Sampling, tensor
-from continua.gradient import exchanged, known_shared, surroundings
+from continua.gradient import exchanged, known_shared, reachable
 from continua.solve import Evaluate, Source, Stage, Traced
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class BlockSource(Source):
         others: Sequence[Tensor],
     ):
         self._dynamics, self._run, self._given = dynamics, run, given
-        self.code = (run.twin and run.twin.module, dynamics.call.problem.given_cost)
+        self.code = (run.twin and run.twin.module, dynamics.call.problem.cost)
         self._others = others  # what gets a gradient besides weights
         expansion, problem = dynamics.expansion, dynamics.call.problem
         groups: dict[tuple[Any, ...], list[str]] = {}
@@ -102,8 +102,8 @@ class BlockSource(Source):
         self.state = len(self._states) if run.updates else 0
         x, args, kwargs = given
         reads_input = dynamics.is_field or problem.cost is not None
-        everything = (run.field, problem.given_cost, x if reads_input else (), args, kwargs)
-        tensors, plain = surroundings(everything)
+        everything = (run.field, problem.cost, x if reads_input else (), args, kwargs)
+        tensors, plain = reachable(everything)
         self.signature = [*plain, expansion, problem.structure, self.state > 0]
         self.shared = known_shared(
             [t for t in tensors if id(t) not in apart], [*run.coefficients.values(), *others]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -24,11 +23,16 @@ class Sampling:
             with buckets: then an index does the work of a product.
         index: for each evaluation its row, or the coefficient it picks.
         picks: the same as a tensor, `[E]`.
+        steady: whether all evaluations have the same row.
     """
 
     rows: Tensor | None
     index: tuple[int, ...]
     picks: Tensor
+    steady: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steady", len(set(self.index)) == 1)
 
     @classmethod
     def of(cls, basis: Basis, points: Sequence[Point]) -> Sampling:
@@ -45,11 +49,6 @@ class Sampling:
         index = tuple(n - 1 for n in itertools.accumulate(new))
         rows = phi[[i for i, first in enumerate(new) if first]]
         return cls(rows, index, torch.tensor(index, device="cpu"))
-
-    @functools.cached_property
-    def steady(self) -> bool:
-        """Whether all evaluations have the same row."""
-        return len(set(self.index)) == 1
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Sampling:
         """The same in this precision and on this device."""

@@ -15,26 +15,25 @@ from torch import Tensor
 from continua._errors import ArgumentError, SolveError
 from continua._values import value
 from continua.solve import (
+    BackwardField,
     Dynamics,
     Evaluate,
     EveryStep,
     Pair,
     Reading,
-    Rerun,
     RungeKutta,
     Solver,
     Stage,
     State,
     Stats,
-    Status,
     Step,
     Trajectory,
     linear,
 )
 
-from ._gradient import Gradient, Job, leaf, split, vector_jacobian
+from ._gradient import Gradient, Job, as_leaves, split, vector_jacobian
 
-#: the share by which the integral over a step of a fixed grid may be off
+#: the relative error of the quadrature over a step of a fixed grid
 GRID = 1e-3
 
 
@@ -50,14 +49,14 @@ class AdjointJob(Job):
 
     @property
     def backsolves(self) -> bool:
-        """Whether the state is solved for backward along with the adjoint."""
+        """Whether the backward solve includes the state."""
         return self.gradient.state == "backsolve"
 
     def at_stages(self, solver: RungeKutta) -> bool:
-        """Whether the stages of a step resolve whatever varies with depth.
+        """Whether the stages of the method resolve the field's dependence on depth.
 
-        A fixed grid takes the error that it takes: n Gauss points are what a method of order 2n
-        is worth. Adaptive steps see functions of depth only where these move the state.
+        On a fixed grid a method of order 2n counts as n Gauss points. The error estimate of
+        adaptive steps sees functions of depth only as far as they move the state.
         """
         if solver.steps is None:
             return not self.dynamics.varies
@@ -67,12 +66,10 @@ class AdjointJob(Job):
     def forward(self, z: State) -> Trajectory:
         self.ends, self.further = [], Stats()  # evaluations for the interpolant alone
         self.powers = max(map(len, self.solver.tableau.dense))
-        kept = not self.backsolves
-        trajectory = self.solver.integrate(
-            self.dynamics, z, self.span, self.save_at, self._keep if kept else None
-        )
+        observe = None if self.backsolves else self._keep
+        trajectory = self.solver.integrate(self.dynamics, z, self.span, self.save_at, observe)
         trajectory.stats.evaluations += self.further.evaluations
-        if not kept:
+        if self.backsolves:
             self.stored = list(trajectory.final)
         return trajectory
 
@@ -81,16 +78,14 @@ class AdjointJob(Job):
         step.complete(self.dynamics, self.further)
         self.ends.append((float(step.start), float(step.end)))
         self.stored += step.z
-        for power in range(self.powers):
-            rows = step.tableau.floats.dense
-            weights = [step.h * row[power] if power < len(row) else 0.0 for row in rows]
-            self.stored += linear(weights, step.ks)
+        for column in itertools.zip_longest(*step.tableau.floats.dense, fillvalue=0.0):
+            self.stored += linear([step.h * weight for weight in column], step.ks)
 
     def place(self, s: float) -> tuple[int, float]:
         """The forward step at a depth, and the fraction of it."""
-        forward = self.span[1] > self.span[0]
-        n = bisect.bisect_right(self.starts, s if forward else -s) - 1
-        n = min(max(n, 0), len(self.ends) - 1)
+        sign = 1 if self.span[1] > self.span[0] else -1
+        n = bisect.bisect_right(self.ends, sign * s, key=lambda ends: sign * ends[0]) - 1
+        n = max(n, 0)
         start, end = self.ends[n]
         return n, (s - start) / (end - start)
 
@@ -101,79 +96,86 @@ class AdjointJob(Job):
         coefficients = split(self.stored[n * per_step : (n + 1) * per_step], self.leaves)
         return linear([x**power for power in range(self.powers + 1)], coefficients)
 
-    def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
-        forward = self.span[1] > self.span[0]
-        self.starts = [start if forward else -start for start, _ in self.ends]
+    def backward(
+        self, field: BackwardField, final: State, saved: list[State], stats: Stats
+    ) -> State:
         solver = self.gradient.solver or self.solver
-        # What the quadrature may be off by: less than the solve itself.
+        # The relative error of the quadrature: less than that of the solve itself.
         self.error = 0.01 * solver.rtol if isinstance(solver, Pair) and solver.adaptive else 1e-7
+        dynamics = self.equation(field, solver)
         z: State = tuple(self.stored) if self.backsolves else ()
-        a, s, where, every = final, self.span[1], self.save_at, isinstance(self.save_at, EveryStep)
-        if isinstance(where, EveryStep):
-            where, s = where.depths(self.trajectory.ends), self.trajectory.ends[-1]
-        events: list[tuple[float, State | None]] = [
-            (depth, g)
-            for depth, g in zip(where, saved, strict=True)
-            if not every or any(x.any() for x in g)  # most states of a dense solve have none
-        ]
-        if solver.steps is not None:  # equal steps would straddle what they do not know of
-            low, high = sorted(self.span)
-            events += [(b, None) for b in self.dynamics.breakpoints if low < b < high]
-        events = sorted(events, key=lambda event: event[0], reverse=forward)
-        dynamics = self.equation(again, solver)
-        # The forward solve has found out which steps this problem allows.
-        known = self.trajectory.stats.step_sizes[-2:] if self.gradient.solver is None else []
+        a, s = final, self.span[1]
+        if isinstance(self.save_at, EveryStep):
+            s = self.trajectory.ends[-1]  # an event may have stopped the solve
+        # The steps of the forward solve tell how long the first one may be.
+        sizes = self.trajectory.stats.step_sizes if self.gradient.solver is None else []
 
         def integral(step: Step) -> None:
-            self.integral(step, dynamics, again, stats)
+            self.integral(step, dynamics, field, stats)
 
-        for depth, gradient in [*events, (self.span[0], None)]:
+        for depth, gradient in self._stops(saved, solver):
             if depth != s:
-                part = solver
-                if solver.steps is not None:
-                    share = abs((s - depth) / (self.span[1] - self.span[0]))
-                    part = solver.with_steps(max(1, math.ceil(solver.steps * share - 1e-9)))
-                elif known and isinstance(solver, Pair) and solver.first_step is None:
-                    part = replace(solver, first_step=max(known))
+                part = self._solver_between(solver, s, depth, sizes)
                 trajectory = part.integrate(dynamics, (*z, *a), (s, depth), observe=integral)
                 merge(stats, trajectory.stats)
-                known = stats.step_sizes[-2:]
-                if trajectory.status is not Status.SUCCESS:
+                if trajectory.failure is not None:
                     raise SolveError(
-                        f"the backward solve stopped at depth {trajectory.failure.depth:g}: "  # type: ignore[union-attr]
+                        f"the backward solve stopped at depth {trajectory.failure.depth:g}: "
                         f"{trajectory.status.value}; try Checkpoint(), or looser tolerances in "
                         "Adjoint(solver=...)"
                     )
                 z, a = trajectory.final[: len(z)], trajectory.final[len(z) :]
-                s = depth
+                s, sizes = depth, stats.step_sizes
             if gradient is not None:
                 a = linear([1, 1], [a, gradient])
         return a
 
-    def equation(self, again: Rerun, solver: RungeKutta) -> Backward:
-        """The adjoint equation of a backward pass."""
-        return Backward(self, again, self.at_stages(solver))
+    def _stops(self, saved: list[State], solver: RungeKutta) -> list[tuple[float, State | None]]:
+        """Where the backward solve stops, in its order, and the gradients of the states there."""
+        where, every = self.save_at, isinstance(self.save_at, EveryStep)
+        if isinstance(where, EveryStep):
+            where = where.depths(self.trajectory.ends)
+        stops: list[tuple[float, State | None]] = [
+            (depth, g)
+            for depth, g in zip(where, saved, strict=True)
+            if not every or any(x.any() for x in g)  # most states of a dense solve have none
+        ]
+        if solver.steps is not None:  # the equal steps of a fixed grid do not stop by themselves
+            low, high = sorted(self.span)
+            stops += [(b, None) for b in self.dynamics.breakpoints if low < b < high]
+        stops.sort(key=lambda stop: stop[0], reverse=self.span[1] > self.span[0])
+        return [*stops, (self.span[0], None)]
 
-    def integral(self, step: Step, dynamics: Backward, again: Rerun, stats: Stats) -> None:
-        """Add the integral of a df/dtheta over one backward step."""
+    def _solver_between(
+        self, solver: RungeKutta, start: float, end: float, sizes: list[float]
+    ) -> RungeKutta:
+        """The solver for a part of the span, given the sizes of earlier steps."""
+        if solver.steps is not None:
+            share = abs((start - end) / (self.span[1] - self.span[0]))
+            return solver.with_steps(max(1, math.ceil(solver.steps * share - 1e-9)))
+        if sizes and isinstance(solver, Pair) and solver.first_step is None:
+            return replace(solver, first_step=max(sizes[-2:]))
+        return solver
+
+    def equation(self, field: BackwardField, solver: RungeKutta) -> Backward:
+        """The adjoint equation of a backward pass."""
+        return Backward(self, field, self.at_stages(solver))
+
+    def integral(self, step: Step, dynamics: Backward, field: BackwardField, stats: Stats) -> None:
+        """Add the integral of a^T df/dtheta over one backward step."""
         if dynamics.at_stages:
-            _pull(step)
+            _accumulate(step)
             return
         nodes = self.nodes(step, dynamics, stats)
-        reading = again.read([Stage(s, "right") for s, _, _ in nodes])
+        reading = field.read([Stage(s, "right") for s, _, _ in nodes])
         outputs, along = [], []
-        states: list[Tensor] = []
         with torch.enable_grad():
             for f, (s, both, weight) in zip(reading.evaluate, nodes, strict=True):
                 z = both[: -self.leaves] or self.at(s)
-                start = tuple(v.detach() for v in z)
-                if any(map(_channels_last, start)):
-                    # Group norm's derivative by its weights alone crashes torch in this layout.
-                    start = leaf(start)
-                    states += start
-                outputs.append(f(start))
+                # Group norm's derivative by its weights alone crashes torch in channels_last.
+                outputs.append(f(tuple(v.detach().contiguous() for v in z)))
                 along.append(tuple(v.detach() * weight for v in both[-self.leaves :]))
-        reading.pull(vector_jacobian(outputs, along, tuple(states), reading.leaves)[1])
+        reading.accumulate(vector_jacobian(outputs, along, (), reading.leaves)[1])
 
     def nodes(
         self, step: Step, dynamics: Dynamics, stats: Stats
@@ -188,11 +190,12 @@ class AdjointJob(Job):
     def _gauss(self, step: Step) -> tuple[list[float], list[float]]:
         """Points and weights of a quadrature over a step, as fractions of it.
 
-        Steps follow the adjoint alone; functions of depth may vary faster. How fast the basis
-        does is known; where a field reads the depth itself, the steps of the forward solve tell.
+        The step size is chosen for the adjoint alone, and functions of depth may vary faster. For
+        the basis the number of points is known. If a field reads the depth itself, the quadrature
+        is also split at the ends of the forward steps.
         """
         start, cuts = float(step.start), [0.0, 1.0]
-        if self.dynamics.driven:
+        if self.dynamics.reads_depth:
             inner = ((end - start) / step.h for _, end in self.ends)
             cuts = sorted({*cuts, *(x for x in inner if 1e-9 < x < 1 - 1e-9)})
         points, weights = [], []
@@ -211,20 +214,15 @@ def _leggauss(count: int) -> Any:
     return np.polynomial.legendre.leggauss(count)
 
 
-def _channels_last(z: Tensor) -> bool:
-    last = torch.channels_last
-    return z.dim() == 4 and not z.is_contiguous() and z.is_contiguous(memory_format=last)
-
-
 class Backward(Dynamics):
-    """The adjoint equation, with the state beside it when that is solved backward too."""
+    """The adjoint equation, and before it that of the state if it is solved backward too."""
 
-    def __init__(self, job: AdjointJob, again: Rerun, at_stages: bool):
-        self.job, self.again_at, self.at_stages = job, again.read, at_stages
+    def __init__(self, job: AdjointJob, field: BackwardField, at_stages: bool):
+        self.job, self.read, self.at_stages = job, field.read, at_stages
         self.breakpoints, self.jumps = job.dynamics.breakpoints, job.dynamics.jumps
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
-        reading = self.again_at(stages, self.at_stages)
+        reading = self.read(stages, self.at_stages)
         return [self._evaluate(reading, i, float(stage.depth)) for i, stage in enumerate(stages)]
 
     def _evaluate(self, reading: Reading, i: int, s: float) -> Evaluate:
@@ -234,7 +232,7 @@ class Backward(Dynamics):
         def evaluate(both: State) -> State:
             z, a = both[: -self.job.leaves], both[-self.job.leaves :]
             with torch.enable_grad():
-                start = leaf(z or self.job.at(s))
+                start = as_leaves(z or self.job.at(s))
                 out = f(start)
             found, weights = vector_jacobian([out], [a], start, leaves)
             moved = (x.detach() for x in out) if z else ()
@@ -247,14 +245,14 @@ class Backward(Dynamics):
 
 
 class _Slope(tuple[Tensor, ...]):
-    """A slope of the adjoint equation, and what the weights add to their gradient there."""
+    """A slope of the adjoint equation, with the gradients of the weights at its stage."""
 
     reading: Reading | None = None
     weights: Sequence[tuple[int, Tensor | None]] = ()
 
 
-def _pull(step: Step) -> None:
-    """Add the integral of a df/dtheta over one backward step, by the weights of its method."""
+def _accumulate(step: Step) -> None:
+    """Add the integral of a^T df/dtheta over one backward step, by the weights of its method."""
     sums: dict[int, tuple[Reading, list[Tensor | None]]] = {}
     for k, b in zip(step.ks, step.tableau.floats.b, strict=False):
         assert isinstance(k, _Slope)
@@ -271,11 +269,11 @@ def _pull(step: Step) -> None:
         if b or k is not step.ks[-1]:  # the last may be the first of the next step
             k.reading, k.weights = None, ()
     for reading, total in sums.values():
-        reading.pull(total)
+        reading.accumulate(total)
 
 
 def merge(stats: Stats, more: Stats) -> None:
-    """Add what a part of a solve has cost."""
+    """Add the cost of a part of a solve."""
     stats.evaluations += more.evaluations
     stats.steps += more.steps
     stats.rejected += more.rejected
@@ -290,16 +288,16 @@ class Adjoint(Gradient):
               \frac{d\ell}{d\theta} = \int a^\top \frac{\partial f}{\partial \theta}\, ds
 
     A running cost is one more component of the state, so its terms are in both equations. The
-    integral is taken at the stages of the backward steps, with the weights of the method itself,
-    where these resolve the basis, and otherwise by a Gauss quadrature on each step. Only its
-    result is contracted with the basis: the backward state is (z, a) or a alone, never the
-    weights, whose gradients at the stages of one step are in memory together, and the cost does
-    not grow with the basis. The gradient agrees with `Backprop` up to
-    the tolerances of both solves. Inside `torch.func` and `torch.compile` it is that of `Backprop`.
+    integral is a sum over the stages of the backward steps, if they resolve the basis, and a Gauss
+    quadrature on each step otherwise. The backward state is (z, a) or a alone, without the
+    weights. Their gradients at the stages of one step are in memory at the same time and are then
+    contracted with the basis, so the cost does not grow with the basis. The gradient agrees with
+    `Backprop` up to the tolerances of both solves. Inside `torch.func` and `torch.compile` it is
+    that of `Backprop`.
 
     Args:
-        state: `"interpolate"` reads z from the stored forward solution; `"backsolve"` solves for
-            it backward along with a, which needs no memory that grows with the steps, and is
+        state: `"interpolate"` reads z from the stored forward solution. `"backsolve"` solves for z
+            backward along with a; its memory does not grow with the number of steps, but it is
             unstable where the flow contracts strongly.
         solver: of the backward solve, with its own tolerances; None takes the forward one.
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from continua._errors import ArgumentError
 from continua._values import value
 from continua.solve import (
+    BackwardField,
     Dynamics,
     Reading,
-    Rerun,
     RungeKutta,
     Scaled,
     Solver,
@@ -24,7 +24,7 @@ from continua.solve import (
     step,
 )
 
-from ._gradient import Gradient, Job, kept_rng, leaf, rng_state, split, vector_jacobian
+from ._gradient import Gradient, Job, as_leaves, fork_rng, rng_states, split, vector_jacobian
 
 
 class CheckpointJob(Job):
@@ -36,13 +36,13 @@ class CheckpointJob(Job):
         self.rng: list[list[Tensor]] = []
         self.kept: list[int] = []
         next_kept = 0
-        # Adaptive steps refuse noise, so that only a fixed grid needs the generators again.
-        now = rng_state(z) if self.dynamics.noisy and self.noise is None else None
+        # Adaptive steps refuse noise: only a fixed grid needs the states of the generators.
+        now = rng_states(z) if self.dynamics.random and self.noise is None else None
 
         def observe(taken: Step) -> None:
             nonlocal now, next_kept
             n = len(self.steps)
-            # Triangular numbers: with N steps about sqrt(2 N) states, as far apart at most.
+            # Triangular numbers: of N steps about sqrt(2 N) are kept, as far apart at most.
             if self.gradient.states == "all" or n == next_kept:
                 self.kept.append(n)
                 next_kept += len(self.kept)
@@ -50,7 +50,7 @@ class CheckpointJob(Job):
             self.steps.append(replace(taken, z=(), end_state=(), ks=[]))
             if now is not None:
                 self.rng.append(now)
-                now = rng_state(z)
+                now = rng_states(z)
 
         return self.solver.integrate(self.dynamics, z, self.span, self.save_at, observe)
 
@@ -63,58 +63,60 @@ class CheckpointJob(Job):
             "it was: use Backprop(), a fixed grid with steps=, or evaluation mode"
         )
 
-    def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
+    def backward(
+        self, field: BackwardField, final: State, saved: list[State], stats: Stats
+    ) -> State:
         a, end = final, len(self.steps)
         starts = split(self.stored, self.leaves)
         for first in reversed(self.kept):
             states = [starts.pop()]
             for n in range(first, end - 1):
-                states.append(self._end(again, n, states[-1], stats))
+                states.append(self._end(field, n, states[-1], stats))
             for n in reversed(range(first, end)):
-                a = self._vjp(again, n, states.pop(), a, saved, stats)
+                a = self._vjp(field, n, states.pop(), a, saved, stats)
             end = first
-        # What is left of the saved states was asked for at the very start.
+        # The gradients that are left belong to states that were saved at the start.
         return linear([1] * (1 + len(saved)), [a, *saved])
 
-    def _end(self, again: Rerun, n: int, z: State, stats: Stats) -> State:
+    def _end(self, field: BackwardField, n: int, z: State, stats: Stats) -> State:
         with torch.no_grad():
-            return self._repeated(again, n, z, stats)[0].end_state
+            return self._recompute(field, n, z, stats)[0].end_state
 
-    def _repeated(
-        self, again: Rerun, n: int, z: State, stats: Stats, leaves: bool = False
+    def _recompute(
+        self, field: BackwardField, n: int, z: State, stats: Stats, leaves: bool = False
     ) -> tuple[Step, Reading]:
-        """Step n once more, and the field that it has read."""
+        """Take step n again; the step, and the field that it has read."""
         made = self.steps[n]
         stages = stages_between(made.tableau, made.start, made.end)
         if not leaves or all(x >= 1 for x in made.fractions):
             stages = stages[: made.tableau.stages]
         stats.evaluations += len(stages)
-        reading = again.read(stages, leaves)
+        reading = field.read(stages, leaves)
         ks: list[State] = []
-        with kept_rng(z, self.rng[n]) if self.rng else nullcontext():
+        with fork_rng(z, self.rng[n]) if self.rng else nullcontext():
             end = step(Scaled(made.tableau, made.h), reading.evaluate, z, ks)
         return replace(made, z=z, end_state=end, ks=ks), reading
 
     def _vjp(
-        self, again: Rerun, n: int, z: State, a: State, saved: list[State], stats: Stats
+        self, field: BackwardField, n: int, z: State, a: State, saved: list[State], stats: Stats
     ) -> State:
         """The gradient of the state at the start of step n from that at its end."""
         with torch.enable_grad():
-            taken, reading = self._repeated(again, n, leaf(z), stats, leaves=True)
-            outputs = [taken.end_state, *reversed(taken.asked())]
+            taken, reading = self._recompute(field, n, as_leaves(z), stats, leaves=True)
+            outputs = [taken.end_state, *reversed(taken.saved(self.dynamics, stats))]
         along = [a, *(saved.pop() for _ in taken.fractions)]
         gradient, weights = vector_jacobian(outputs, along, taken.z, reading.leaves)
-        reading.pull(weights)
+        reading.accumulate(weights)
         stats.steps += 1
         return gradient
 
 
 @value
 class Checkpoint(Gradient):
-    """Keep the states between steps and take each step again: exact, with less memory.
+    """Keep the states between steps and recompute each step: exact, with less memory.
 
-    The gradient is that of `Backprop`. Accepted steps are repeated with the same step sizes;
-    dropout on a fixed grid sees the same noise.
+    The gradient is that of `Backprop`. Accepted steps are recomputed with the same step sizes, and
+    dropout on a fixed grid with the same noise.
 
     Args:
         states: `"all"` keeps the state at every step: memory grows with steps times state.

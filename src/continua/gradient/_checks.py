@@ -1,4 +1,4 @@
-"""What a solve checks, and how it says what went wrong."""
+"""Checks of the arguments of a solve, and the messages of its errors."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from torch.utils import _pytree as pytree
 from continua._errors import ArgumentError, ModuleError, ShapeError
 from continua.solve import Failure, Solver, Span, State, Status, Trajectory
 
+Ends = tuple[float | Tensor, float | Tensor]
 SaveAt = Sequence[float] | Tensor | Literal["steps"] | None
 
 
-def checked_span(span: tuple[float | Tensor, float | Tensor]) -> Span:
+def checked_span(span: Ends) -> Span:
     """The span as two different finite floats."""
     try:
         start, end = (float(x.detach()) if isinstance(x, Tensor) else float(x) for x in span)
@@ -67,11 +68,9 @@ def checked_depths(save_at: SaveAt, span: Span, solver: Solver) -> list[float]:
 
 
 def checked_params(params: Iterable[Tensor] | None) -> list[Tensor]:
-    """The parameters that were named, if they are tensors."""
-    if isinstance(params, Tensor):
-        return [params]
+    """The parameters as a list, if they are tensors."""
     try:
-        found = list(params or ())
+        found = [params] if isinstance(params, Tensor) else list(params or ())
     except TypeError:
         raise ArgumentError(f"params is a list of tensors, not {params!r}") from None
     for tensor in found:
@@ -82,14 +81,11 @@ def checked_params(params: Iterable[Tensor] | None) -> list[Tensor]:
 
 def checked_state(x: Any, weight: Tensor | None) -> tuple[State, Any]:
     """The leaves of a state and its structure, None for a single tensor."""
-    if isinstance(x, Tensor):
-        _check_kind(x, weight)
-        return (x,), None
-    if not isinstance(x, tuple | dict):
+    if not isinstance(x, Tensor | tuple | dict):
         raise ShapeError(
             f"the state is a tensor, or a tuple or dictionary of tensors, not {type(x).__name__}"
         )
-    leaves, structure = pytree.tree_flatten(x)
+    leaves, structure = ([x], None) if isinstance(x, Tensor) else pytree.tree_flatten(x)
     if not leaves:
         raise ShapeError("the state is empty")
     for leaf in leaves:
@@ -100,14 +96,14 @@ def checked_state(x: Any, weight: Tensor | None) -> tuple[State, Any]:
 
 
 def check_values(z: Iterable[Tensor]) -> None:
-    """Refuse a state with values that are not finite, where they can be looked at."""
+    """Refuse a state with values that are not finite."""
     for leaf in z:
         if has_values(leaf) and not finite(leaf):
             raise ArgumentError(f"the input has {non_finite(leaf)}")
 
 
 def _check_kind(x: Tensor, weight: Tensor | None) -> None:
-    """Refuse a state whose precision or device is not that of a weight."""
+    """Refuse a state that is not floating-point, or unlike a weight in precision or device."""
     if not (x.is_floating_point() or x.is_complex()):
         raise ShapeError(f"the state must be floating-point, not {x.dtype}; use x.float()")
     if weight is None:
@@ -146,7 +142,7 @@ def explain(trajectory: Trajectory, solver: Solver) -> str:
 
 
 def first_call(name: str, call: Callable[[Any], Any], z: Any, structure: Any) -> Any:
-    """What the field returns at first, or a sentence on what is wrong with it."""
+    """What the field returns, or an error that says what is wrong with it."""
     looks = not torch.compiler.is_compiling()
     parts = [z] if structure is None else pytree.tree_leaves(z)
     before = versions(parts) if looks else []
@@ -156,8 +152,8 @@ def first_call(name: str, call: Callable[[Any], Any], z: Any, structure: Any) ->
         out = call(z)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         if type(error) not in (RuntimeError, TypeError, ValueError, IndexError):
-            raise  # ours, or one that somebody has made for a purpose
-        check_values(parts)  # on which many a field fails
+            raise  # a subclass says more: one of ours, or of another library
+        check_values(parts)  # values that are not finite may be the cause
         raise ShapeError(
             f"the field {name} fails on a state of shape {_shapes(z)}: {error}"
         ) from error
@@ -189,43 +185,43 @@ def _shapes(z: Any) -> list[Any]:
 
 
 def versions(tensors: Iterable[Tensor]) -> list[int | None]:
-    """How often each tensor was written to, where that can be known."""
+    """The version counters of tensors; inference tensors have none."""
     return [None if t.is_inference() else t._version for t in tensors]
 
 
 def autocast_on(device: str) -> bool:
-    """Whether automatic mixed precision is on for a kind of device."""
+    """Whether autocast is enabled for a type of device."""
     if device == "meta" or not torch.amp.is_autocast_available(device):
         return False
     return torch.is_autocast_enabled(device)
 
 
 def tracing() -> bool:
-    """Whether operations are recorded, or carried out without values."""
+    """Whether a dispatch mode is active, such as tracing or fake tensors."""
     return torch._C._len_torch_dispatch_stack() > 0
 
 
 def has_values(x: Tensor) -> bool:
-    """Whether the tensor can be looked at: not while tracing, nor under vmap."""
+    """Whether the values of a tensor can be read: not while tracing, nor under vmap."""
     if torch.compiler.is_compiling() or x.is_meta or tracing():
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
 def finite(x: Tensor) -> bool:
-    """Whether all values are finite; their sum tells at once, if it is finite itself."""
+    """Whether all values are finite; if their sum is, they are."""
     return cmath.isfinite(x.sum().item()) or bool(torch.isfinite(x.detach()).all())
 
 
 def non_finite(x: Tensor) -> str:
-    """Where a tensor is not finite, in words."""
+    """A sentence on the values of a tensor that are not finite."""
     bad = ~torch.isfinite(x.detach())
     kind = "NaN" if x.detach().isnan().any() else "infinite"
     sample = f", first in sample {int(bad.nonzero()[0, 0])}" if x.dim() else ""
     return f"{int(bad.sum())} {kind} of {x.numel()} values{sample}; clean the data before"
 
 
-def with_finite_end(trajectory: Trajectory, end: float) -> Trajectory:
+def check_end(trajectory: Trajectory, end: float) -> Trajectory:
     """The trajectory, marked as failed if its end is not finite, as a fixed grid may leave it."""
     if trajectory.status is not Status.SUCCESS or not has_values(trajectory.final[0]):
         return trajectory
@@ -233,6 +229,5 @@ def with_finite_end(trajectory: Trajectory, end: float) -> Trajectory:
     if bad is None:
         return trajectory
     sample = int((~bad.detach().isfinite()).nonzero()[0, 0]) if bad.dim() else None
-    sizes = trajectory.stats.step_sizes
-    failure = Failure(end, sample, math.nan, sizes[-1] if sizes else math.nan)
+    failure = Failure(end, sample, math.nan, trajectory.stats.step_sizes[-1])
     return replace(trajectory, status=Status.NON_FINITE, failure=failure)

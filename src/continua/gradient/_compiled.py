@@ -11,8 +11,8 @@ from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor as wrapped
 
 from continua.solve import (
+    BackwardField,
     Dynamics,
-    Rerun,
     RungeKutta,
     Saves,
     Solver,
@@ -31,7 +31,7 @@ from ._adjoint import Adjoint
 from ._checkpoint import Checkpoint, CheckpointJob
 from ._checks import autocast_on, tracing
 from ._compiled_adjoint import CompiledAdjoint
-from ._gradient import Backprop, Gradient, committed, gradient_here
+from ._gradient import Backprop, Gradient, check_and_commit, effective_gradient
 from ._programs import Programs, contiguous
 from ._rows import RowsByStep, WeightGradients
 from ._steps import (
@@ -57,7 +57,7 @@ def compiled_first(
     run: Callable[[Gradient, Programs | None], T],
 ) -> T:
     """Run a solve with compiled steps, or without, if there are none or they cannot be had."""
-    gradient = gradient_here(gradient, solver)
+    gradient = effective_gradient(gradient, solver)
     if programs is not None:
         used = BACKPROP if isinstance(gradient, Backprop) else gradient
         try:
@@ -85,7 +85,7 @@ def compiled_solve(
     if not torch.is_grad_enabled():
         with dynamics:
             with_programs(dynamics, programs, solver, z, span, save_at)
-            return committed(dynamics, solver.integrate(dynamics, z, span, save_at), span)
+            return check_and_commit(dynamics, solver.integrate(dynamics, z, span, save_at), span)
     job: CompiledJob | CompiledAdjoint
     if isinstance(gradient, Checkpoint):
         job = CompiledJob(gradient, solver, dynamics, span, save_at, len(z))
@@ -183,9 +183,11 @@ class CompiledJob(CheckpointJob):
         every = self.solver.stages(self.span)
         return every if last is None else every[first * self.count : last * self.count]
 
-    def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
+    def backward(
+        self, field: BackwardField, final: State, saved: list[State], stats: Stats
+    ) -> State:
         # What the forward pass found out serves again, unless it updates state.
-        source = again.source() if self.source.state else self.source
+        source = field.source() if self.source.state else self.source
         source.gradients({})  # forgets what a backward pass that failed has added up
         if self.tape:
             self.weights = WeightGradients(source, self.leaves + 1)
@@ -197,19 +199,19 @@ class CompiledJob(CheckpointJob):
             first = self.walk.kept(self.stored)
             stats.steps, stats.evaluations = len(self.steps), 0
         else:
-            first = super().backward(again, contiguous(final), saved, stats)
+            first = super().backward(field, contiguous(final), saved, stats)
         self.walk.finish()
         return first
 
-    def gradients(self, again: Rerun) -> Sequence[Tensor | None]:
+    def gradients(self, field: BackwardField) -> Sequence[Tensor | None]:
         return self.weights.source.gradients(self.weights.shared)
 
-    def _end(self, again: Rerun, n: int, z: State, stats: Stats) -> State:
+    def _end(self, field: BackwardField, n: int, z: State, stats: Stats) -> State:
         stats.evaluations += self.solver.tableau.stages
         return self.walk.end(n, z)
 
     def _vjp(
-        self, again: Rerun, n: int, z: State, a: State, saved: list[State], stats: Stats
+        self, field: BackwardField, n: int, z: State, a: State, saved: list[State], stats: Stats
     ) -> State:
         stats.steps += 1
         stats.evaluations += self.walk.rows.count

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from continua.solve import (
+    BackwardField,
     Evaluate,
-    Rerun,
     RungeKutta,
     Source,
     Stage,
@@ -27,7 +27,7 @@ from continua.solve import (
 )
 
 from ._adjoint import AdjointJob, Backward, merge
-from ._gradient import leaf, vector_jacobian
+from ._gradient import as_leaves, vector_jacobian
 from ._programs import Programs, contiguous
 from ._rows import WeightGradients
 from ._steps import CompiledSteps, with_programs
@@ -87,26 +87,28 @@ class CompiledAdjoint(AdjointJob):
         pairs = zip(found, shapes, strict=True)
         return [torch.cat(out).view(len(places), *shape) for out, shape in pairs]
 
-    def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
+    def backward(
+        self, field: BackwardField, final: State, saved: list[State], stats: Stats
+    ) -> State:
         found = Stats()
         try:
-            self.weights = _Weights(self, again.source(), final)
-            first = super().backward(again, contiguous(final), saved, found)
+            self.weights = _Weights(self, field.source(), final)
+            first = super().backward(field, contiguous(final), saved, found)
             self.weights.finish()
         except Uncompilable as why:
             self.programs.log(why)
             self.weights, found = None, Stats()
-            first = super().backward(again, final, saved, found)
+            first = super().backward(field, final, saved, found)
         merge(stats, found)
         return first
 
-    def gradients(self, again: Rerun) -> Sequence[Tensor | None]:
-        return again.gathered if self.weights is None else self.weights.gradients()
+    def gradients(self, field: BackwardField) -> Sequence[Tensor | None]:
+        return field.gradients if self.weights is None else self.weights.gradients()
 
-    def equation(self, again: Rerun, solver: RungeKutta) -> Backward:
+    def equation(self, field: BackwardField, solver: RungeKutta) -> Backward:
         if self.weights is None:
-            return super().equation(again, solver)
-        found = Backward(self, again, at_stages=False)
+            return super().equation(field, solver)
+        found = Backward(self, field, at_stages=False)
         self.weights.at_stages = self.at_stages(solver)
         # On a grid every step counts: it gives the gradients of the weights too.
         self.at_once = self.weights.at_stages and solver.steps is not None
@@ -116,9 +118,9 @@ class CompiledAdjoint(AdjointJob):
         found.steps = CompiledSteps(self.programs, solver, source, like, dense=not self.at_once)
         return found
 
-    def integral(self, step: Step, dynamics: Backward, again: Rerun, stats: Stats) -> None:
+    def integral(self, step: Step, dynamics: Backward, field: BackwardField, stats: Stats) -> None:
         if self.weights is None:
-            super().integral(step, dynamics, again, stats)
+            super().integral(step, dynamics, field, stats)
         elif self.at_once:
             assert isinstance(dynamics.steps, CompiledSteps)
             self.weights.take(dynamics.steps, step.tableau)
@@ -220,7 +222,7 @@ def _adjoint(
 
     def evaluate(both: State) -> State:
         with torch.enable_grad():
-            start = leaf(z or both[:-n])
+            start = as_leaves(z or both[:-n])
             out = f(start)
         found, more = vector_jacobian([out], [both[-n:]], start, leaves)
         weights.append(more)

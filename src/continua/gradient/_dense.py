@@ -1,4 +1,4 @@
-"""Solutions that are functions of depth, and events on them."""
+"""Solutions at any depth, and events."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from continua.solve import (
 from ._checks import SaveAt, checked_depths
 from ._problem import Problem, real
 
-#: halvings of a step until an event is where double precision has it
+#: bisections of a step that locate an event to double precision
 HALVINGS = 60
 
 
 def depths_tensor(save_at: SaveAt, problem: Problem, solver: Solver) -> Tensor:
-    """The depths to save, `[T]` or with a row per sample `[B, T]`, in the graph they come from."""
+    """The depths to save as a tensor, `[T]`, or `[B, T]` with a row per sample."""
     if not isinstance(save_at, Tensor):
         return torch.tensor(checked_depths(save_at, problem.span, solver), dtype=torch.float64)
     if save_at.dim() not in (1, 2):
@@ -42,20 +42,19 @@ def depths_tensor(save_at: SaveAt, problem: Problem, solver: Solver) -> Tensor:
 def dense_solution(
     trajectory: Trajectory, every: EveryStep, where: Tensor, problem: Problem
 ) -> Solution:
-    """The solution with its interpolant, from the states of every step."""
+    """The solution at some depths, with its interpolant."""
     ends = trajectory.ends
     path = Interpolant(ends, every, trajectory.saved)
-    if trajectory.status is not Status.SUCCESS:  # only what was reached
+    if trajectory.status is not Status.SUCCESS:  # leave out depths that were not reached
         direction = 1.0 if problem.span[1] > problem.span[0] else -1.0
         reached = (ends[-1] - where) * direction >= 0
         where = where[reached & (len(ends) > 1)] if where.dim() == 1 else where[:, :0]
     s = where.detach().to(trajectory.final[0].device, torch.float64)
-    dense = (lambda s: problem.state(path(s))) if len(ends) > 1 else None
-    return problem.solution(trajectory, s, path(where), dense=dense)
+    return problem.solution(trajectory, s, path(where), path if len(ends) > 1 else None)
 
 
 class Event:
-    """Where g(s, z) first changes its sign: once, or for each sample of a batch."""
+    """The depth at which g(s, z) first changes its sign, one or one per sample."""
 
     def __init__(self, g: Callable[[Tensor, Any], Tensor], problem: Problem, solver: Solver):
         if not callable(g):
@@ -66,7 +65,7 @@ class Event:
             )
         self._g, self._problem, self._depth = g, problem, problem.span[0]
         first = problem.z[0]
-        value = self._value(self._tensor(self._depth, first), problem.z)
+        value = self._value(self._depth, problem.z)
         if value.dim() > 0 and value.shape != first.shape[:1]:
             raise ShapeError(
                 f"an event returns one number, or one per sample, shape {list(first.shape[:1])}, "
@@ -76,38 +75,34 @@ class Event:
         self._low = torch.full_like(value, torch.nan, dtype=torch.float64)
         self._high, self._before = self._low.clone(), self._low.clone()
 
-    def _value(self, s: Tensor, z: State) -> Tensor:
-        with torch.set_grad_enabled(s.requires_grad or torch.is_grad_enabled()):
-            value = self._g(s.to(real(z[0].dtype)), self._problem.state(z))
+    def _value(self, s: float | Tensor, z: State) -> Tensor:
+        s = torch.as_tensor(s, dtype=real(z[0].dtype), device=z[0].device)
+        value = self._g(s, self._problem.state(z))
         if not isinstance(value, Tensor):
             raise ShapeError(f"an event returns a tensor, not {type(value).__name__}")
         return value.double()
 
-    @staticmethod
-    def _tensor(s: float, like: Tensor) -> Tensor:
-        return torch.tensor(s, dtype=real(like.dtype), device=like.device)
-
     def stop(self, s: float, z: State) -> bool:
-        """Look at the next state; whether all have had their event."""
+        """Evaluate g at the next saved state; whether all samples have had their event."""
         with torch.no_grad():
-            now = self._value(self._tensor(s, z[0]), z).sign()
+            now = self._value(s, z).sign()
         new = (now * self._sign <= 0) & (self._sign != 0) & self._high.isnan()
         self._low = self._low.masked_fill(new, self._depth)
         self._high = self._high.masked_fill(new, s)
         self._before = torch.where(new, self._sign, self._before)
-        # A start at g = 0 is not an event: the first sign is that of the first state off it.
+        # A start at g = 0 is not an event: the first sign is that of the first state with g != 0.
         self._sign = torch.where(now == 0, self._sign, now)
         self._depth = s
         return not bool(self._high.isnan().any())
 
     def solution(self, trajectory: Trajectory, every: EveryStep) -> Solution:
-        """The solution that ends at the event, and at the end of the span where there is none."""
+        """The solution up to the event, or to the end of the span if there is none."""
         problem = self._problem
-        if len(trajectory.ends) == 1:  # failed at once
+        if len(trajectory.ends) == 1:  # the first step failed
             return dense_solution(trajectory, every, torch.empty(0), problem)
         path = Interpolant(trajectory.ends, every, trajectory.saved)
         at = self._located(path)
-        none = at.isnan()  # there the end of the span, which may have a gradient
+        none = at.isnan()  # take the final state, in which an end of the span may have a gradient
         where = torch.where(none, path.span[1], at).unsqueeze(-1)
         z = path(where)
         final = tuple(
@@ -115,13 +110,12 @@ class Event:
             for last, leaf in zip(trajectory.final, (x.squeeze(none.dim()) for x in z), strict=True)
         )
         ended = replace(trajectory, final=final)
-        dense = {"dense": lambda s: problem.state(path(s)), "event_at": at}
-        return problem.solution(ended, where.detach(), z, **dense)
+        return problem.solution(ended, where.detach(), z, path, at)
 
     def _located(self, path: Interpolant) -> Tensor:
-        """The depth of each event, NaN without one, differentiable.
+        """The depth of each event, NaN without one, with its gradient.
 
-        By the implicit function theorem dg + g' ds = 0: s moves by -dg / g' as g moves by dg.
+        By the implicit function theorem ds = -dg / g', with g' the derivative along the solution.
         """
         found = ~self._high.isnan()
         low = torch.where(found, self._low, path.span[1])

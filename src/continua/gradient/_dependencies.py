@@ -1,4 +1,4 @@
-"""The tensors that a function depends on besides its arguments."""
+"""The tensors and other objects that a function depends on besides its arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import TreeSpec
+from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError
 
@@ -20,58 +20,41 @@ from continua._errors import ArgumentError
 def dependencies(f: object) -> list[Tensor]:
     """The leaf tensors that require a gradient and that a callable can reach.
 
-    They are looked for in modules, methods, callable objects, and in what functions close over. A
-    tensor that was computed stands for the leaves of its graph.
+    Modules, methods, callable objects and the closures and globals of functions are searched. A
+    tensor that was computed counts as the leaves of its graph.
     """
-    reached = (thing for thing in _reached(f, objects=False) if isinstance(thing, Tensor))
-    return leaves_of(t for t in reached if t.requires_grad)
+    return leaves_of(t for t in _reached(f, objects=False) if isinstance(t, Tensor))
 
 
 def leaves_of(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """The leaf tensors behind some tensors that require a gradient, each once."""
+    """The leaf tensors that require a gradient and from which some tensors are computed."""
     found: dict[int, Tensor] = {}
+    nodes: list[Any] = []
     for tensor in tensors:
-        if tensor.requires_grad and tensor.grad_fn is None:
+        if tensor.grad_fn is not None:
+            nodes.append(tensor.grad_fn)
+        elif tensor.requires_grad:
             found[id(tensor)] = tensor
-        else:
-            found.update((id(leaf), leaf) for leaf in graph_leaves([tensor]))
-    return list(found.values())
-
-
-def graph_leaves(outputs: Iterable[Tensor]) -> Iterator[Tensor]:
-    """The leaf tensors of the graph that made these."""
-    nodes: list[Any] = [out.grad_fn for out in outputs]
-    seen: set[Any] = set()
+    seen: set[Any] = {None}
     while nodes:
         node = nodes.pop()
-        if node is None or node in seen:
+        if node in seen:
             continue
         seen.add(node)
         if isinstance(leaf := getattr(node, "variable", None), Tensor):
-            yield leaf
-        nodes.extend(after for after, _ in node.next_functions)
+            found[id(leaf)] = leaf
+        nodes.extend(following for following, _ in node.next_functions)
+    return list(found.values())
 
 
-def refuse_unknown(outputs: Iterable[Tensor], known: Iterable[Tensor]) -> None:
-    """Refuse a result that depends on a leaf tensor which would get no gradient."""
-    listed = {id(tensor) for tensor in known}
-    for leaf in graph_leaves(outputs):
-        if id(leaf) not in listed:
-            raise ArgumentError(
-                f"the field or the running cost depends on a tensor of shape {list(leaf.shape)} "
-                "that requires a gradient but was not found; name it in params=, make it a "
-                "parameter of the field's module, or use Backprop()"
-            )
-
-
-#: what is compared by value
+#: types that are compared by value
 PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device)
-KINDS = frozenset(PLAIN)  # found faster
-REGISTRIES = frozenset((dict, OrderedDict, set))  # of a module
+KINDS = frozenset(PLAIN)  # a lookup here is faster than `isinstance`
+REGISTRIES = frozenset((dict, OrderedDict, set))  # types of a module's registries
 
 
-def surroundings(things: object) -> tuple[list[Tensor], list[object]]:
-    """Every tensor that things can reach, and everything else that they can, in a fixed order."""
+def reachable(things: object) -> tuple[list[Tensor], list[object]]:
+    """Every tensor that can be reached from objects, and every other object, in a fixed order."""
     tensors: list[Tensor] = []
     others: list[object] = []
     for thing in _reached(things, objects=True):
@@ -84,18 +67,23 @@ def surroundings(things: object) -> tuple[list[Tensor], list[object]]:
     return tensors, others
 
 
-def same(now: Sequence[object], then: Sequence[object]) -> bool:
-    """Whether what things reach besides tensors is what it was."""
+def same_objects(now: Sequence[object], then: Sequence[object]) -> bool:
+    """Whether two lists of objects from `reachable` are equal."""
     if now is then:
         return True
     return len(now) == len(then) and all(
-        a is b or (type(a) is type(b) and isinstance(a, (*PLAIN, TreeSpec)) and a == b)
+        a is b or (type(a) is type(b) and isinstance(a, (*PLAIN, pytree.TreeSpec)) and a == b)
         for a, b in zip(now, then, strict=True)
     )
 
 
 def _reached(things: object, objects: bool) -> Iterator[object]:
-    """Everything that things can reach, each once; `objects` looks into those not callable too."""
+    """Every object that can be reached, once.
+
+    Args:
+        things: where the search starts.
+        objects: whether to search objects that are not callable, too.
+    """
     seen: set[int] = set()
     remaining = [things]
     while remaining:
@@ -110,7 +98,7 @@ def _reached(things: object, objects: bool) -> Iterator[object]:
         if isinstance(thing, Tensor):
             continue
         if isinstance(thing, nn.Module):
-            held = vars(thing).values()  # most of them are registries that hold nothing
+            held = vars(thing).values()  # most of a module's registries are empty
             remaining.extend(v for v in held if type(v) not in REGISTRIES or v)
         elif parts := _parts(thing):
             remaining.extend(parts)
@@ -119,7 +107,7 @@ def _reached(things: object, objects: bool) -> Iterator[object]:
 
 
 def _parts(thing: Any) -> Iterable[Any]:
-    """What a callable or a container is made of."""
+    """The objects that a callable or a container refers to."""
     if isinstance(thing, Mapping):
         return list(thing.values())
     if isinstance(thing, list | tuple | set | frozenset):
@@ -148,20 +136,47 @@ def _closed_over(function: Callable[..., Any]) -> list[Any]:
     return [*found, *(outside[name] for name in names if name in outside)]
 
 
+def detach(given: Any) -> Any:
+    """The structure with every tensor detached; those that required a gradient still do."""
+    if isinstance(given, Tensor):
+        return given.detach().requires_grad_(given.requires_grad)
+    if type(given) is tuple:  # the usual case, in which `pytree` would be slow
+        return tuple(map(detach, given))
+    if type(given) is dict and not given:
+        return {}
+    return pytree.tree_map_only(Tensor, detach, given)
+
+
+def tensors_in(given: Any) -> list[Tensor]:
+    """The tensors in a structure."""
+    if isinstance(given, Tensor):
+        return [given]
+    if type(given) is tuple:
+        return [t for part in given for t in tensors_in(part)]
+    if type(given) is dict and not given:
+        return []
+    return [t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)]
+
+
+def requiring_grad(given: Any) -> list[Tensor]:
+    """The tensors in a structure that require a gradient."""
+    return [t for t in tensors_in(given) if t.requires_grad]
+
+
 UPDATES = (
     "updates its state in training mode, and this gradient evaluates it again: use Backprop(), "
     "evaluation mode, or an ODEBlock, whose state is updated once"
 )
 
 
-def refusing_updates(f: object, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A call of a function that refuses to update the state of a module, such as batch norm's."""
-    _, found = surroundings(f)
+def with_update_check(f: object, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The call, refusing to update the state of a module, such as that of batch norm."""
+    _, found = reachable(f)
     modules = [m for one in found if isinstance(one, nn.Module) for m in one.modules()]
     buffers = [b for m in modules if m.training for b in m.buffers(recurse=False)]
 
     def checked(z: Any) -> Any:
-        before = [b.clone() for b in buffers]  # batch norm counts no version of its statistics
+        before = [b.clone() for b in buffers]  # batch norm does not increment their versions
         out = call(z)
         if not all(map(torch.equal, before, buffers)):
             raise ArgumentError(f"a module that the field calls {UPDATES}")

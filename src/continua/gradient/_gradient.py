@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from continua._errors import ArgumentError, SolveError
 from continua._values import Value, value
 from continua.solve import (
+    BackwardField,
     Dynamics,
-    Rerun,
     Saves,
     Solver,
     Span,
@@ -26,9 +26,9 @@ from continua.solve import (
     Status,
     Trajectory,
     sides,
-)  # fmt: skip
+)
 
-from ._checks import autocast_on, versions, with_finite_end
+from ._checks import autocast_on, check_end, versions
 
 CHANGED = (
     "weights, arguments or training mode of the field changed between the forward pass and this "
@@ -39,68 +39,69 @@ CHANGED = (
 
 @dataclass(eq=False)
 class Job(ABC):
-    """One solve that is differentiated by evaluating the field again."""
+    """One solve whose backward pass evaluates the field again."""
 
     gradient: Any
     solver: Any
     dynamics: Dynamics
     span: Span
     save_at: Saves
-    leaves: int  # of the state
-    stored: list[Tensor] = field(default_factory=list)  # for the backward pass; autograd keeps it
-    trajectory: Trajectory = field(init=False)  # what the forward pass found, without its tensors
+    leaves: int  # the number of leaves of the state
+    stored: list[Tensor] = field(default_factory=list)  # what autograd saves for the backward pass
+    trajectory: Trajectory = field(init=False)  # of the forward pass, without its tensors
 
     @abstractmethod
     def forward(self, z: State) -> Trajectory:
-        """Solve, and fill `stored`."""
+        """Solve, and add to `stored` what the backward pass needs."""
 
     @abstractmethod
-    def backward(self, again: Rerun, final: State, saved: list[State], stats: Stats) -> State:
-        """The gradient of the initial state from those of the results."""
+    def backward(
+        self, field: BackwardField, final: State, saved: list[State], stats: Stats
+    ) -> State:
+        """The gradient of the initial state from those of the final and the saved states."""
 
-    def gradients(self, again: Rerun) -> Sequence[Tensor | None]:
-        """Those of `Dynamics.tensors`, after `backward`."""
-        return again.gathered
+    def gradients(self, field: BackwardField) -> Sequence[Tensor | None]:
+        """The gradients of `Dynamics.tensors`, after `backward`."""
+        return field.gradients
 
     @property
     @abstractmethod
     def noise(self) -> str | None:
-        """Why random numbers cannot be drawn again as they were; None if they can."""
+        """Why the backward pass cannot draw the same random numbers again; None if it can."""
 
     def run(self, z: State) -> Trajectory:
-        """The trajectory, attached to the graph."""
+        """Solve as one node of the graph."""
         n = len(z)
         out = _Solve.apply(self, n, *z, *self.dynamics.tensors)  # type: ignore[no-untyped-call]
         final, *saved = split(out, n)
         return replace(self.trajectory, final=final, saved=saved)
 
     def check_noise(self, z: State) -> None:
-        """Refuse a field that draws random numbers which cannot be drawn again."""
+        """Refuse a field with random numbers that the backward pass cannot draw again."""
         reason = self.noise
-        if not self.dynamics.noisy:
+        if not self.dynamics.random:
             reason = (
                 "the field draws random numbers in evaluation mode, which nothing has kept to "
                 "draw them again: use Backprop(), or training mode"
             )
-        if reason is not None and self._draws(z):
-            raise ArgumentError(reason)
-
-    def _draws(self, z: State) -> bool:
-        """Whether an evaluation draws random numbers; another thread may have done so as well."""
+        if reason is None:
+            return
+        # Another thread may have drawn them: check that an evaluation does.
         start = Stage(self.span[0], sides(*self.span)[0])
         seen = _RandomOps()  # type: ignore[no-untyped-call]
-        with self.dynamics.again() as again, torch.no_grad(), kept_rng(z), seen:
-            again.read([start], leaves=False).evaluate[0](z)
-        return seen.random
+        with self.dynamics.backward_field() as field, torch.no_grad(), fork_rng(z), seen:
+            field.read([start], leaves=False).evaluate[0](z)
+        if seen.random:
+            raise ArgumentError(reason)
 
 
 class Gradient(Value, ABC):
     """How a solve is differentiated. A gradient is a value, like a solver.
 
     Attributes:
-        discrete: whether it is the gradient of the solver's steps, which must then resolve
-            whatever is differentiated by.
-        job: a solve whose backward pass evaluates the field again; None if autograd does it all.
+        discrete: whether it is the gradient of the solver's steps; they must then resolve every
+            weight, also one that is still zero.
+        job: the solve whose backward pass evaluates the field again; None if autograd does it all.
     """
 
     remedy: ClassVar[str] = "assign another one, as in block.gradient = continua.Checkpoint()"
@@ -114,10 +115,10 @@ class Gradient(Value, ABC):
         if self.job is not None and torch.is_grad_enabled():
             return self.job(self, solver, dynamics, span, save_at, len(z)).run(z)
         with dynamics:
-            return committed(dynamics, solver.integrate(dynamics, z, span, save_at), span)
+            return check_and_commit(dynamics, solver.integrate(dynamics, z, span, save_at), span)
 
     def check(self, solver: Solver, dynamics: Dynamics) -> None:
-        """Refuse what this gradient cannot do right."""
+        """Refuse a solver or a field for which this gradient would be wrong."""
         return None
 
 
@@ -141,8 +142,8 @@ def checked_gradient(gradient: Gradient) -> Gradient:
     return gradient
 
 
-def gradient_here(gradient: Gradient, solver: Solver | None) -> Gradient:
-    """The gradient to use here: `torch.func` and `torch.compile` differentiate the steps."""
+def effective_gradient(gradient: Gradient, solver: Solver | None) -> Gradient:
+    """The gradient, or `Backprop` inside `torch.func` and `torch.compile`."""
     compiling = torch.compiler.is_compiling()
     transforms = compiling or torch._C._are_functorch_transforms_active()
     if not transforms or not torch.is_grad_enabled():
@@ -156,9 +157,9 @@ def gradient_here(gradient: Gradient, solver: Solver | None) -> Gradient:
     return Backprop()
 
 
-def committed(dynamics: Dynamics, trajectory: Trajectory, span: Span) -> Trajectory:
-    """The trajectory, looked at; the field's state is updated if it is a success."""
-    trajectory = with_finite_end(trajectory, span[1])
+def check_and_commit(dynamics: Dynamics, trajectory: Trajectory, span: Span) -> Trajectory:
+    """Check the end of a trajectory, and update the field's state if the solve succeeded."""
+    trajectory = check_end(trajectory, span[1])
     if trajectory.status is Status.SUCCESS:
         dynamics.commit()
     return trajectory
@@ -168,70 +169,62 @@ class _Solve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, job: Job, n: int, *inputs: Tensor) -> tuple[Tensor, ...]:
         z = tuple(x.detach() for x in inputs[:n])
-        before = rng_state(z)
+        before = rng_states(z)
         with job.dynamics:
             trajectory = job.forward(z)
-            if any(not torch.equal(a, b) for a, b in zip(before, rng_state(z), strict=True)):
+            if any(not torch.equal(a, b) for a, b in zip(before, rng_states(z), strict=True)):
                 job.check_noise(z)
-            job.trajectory = committed(job.dynamics, trajectory, job.span)
-        ctx.job = job
-        device = z[0].device.type
-        ctx.autocast = (device, torch.get_autocast_dtype(device)) if autocast_on(device) else None
+            job.trajectory = check_and_commit(job.dynamics, trajectory, job.span)
+        ctx.job, ctx.autocast, device = job, nullcontext(), z[0].device.type
+        if autocast_on(device):
+            ctx.autocast = torch.autocast(device, torch.get_autocast_dtype(device))
         ctx.save_for_backward(*job.stored)
         ctx.read, ctx.versions = inputs[n:], versions(inputs[n:])
         out = [job.trajectory.final, *job.trajectory.saved]
         job.stored, job.trajectory = [], replace(job.trajectory, final=(), saved=[])
-        # A result that is an input would be taken for a view of it.
+        # Autograd would take a result that is an input for a view of it.
         return tuple(leaf.clone() for state in out for leaf in state)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        with torch.no_grad():
-            found = _Solve._gradients(ctx, grads)
-        reason = f"{ctx.job.gradient!r} has no second derivatives; use Backprop()"
-        sources = (*grads, *ctx.read)
-        return (None, None, *(g if g is None else once(g, reason, *sources) for g in found))
-
-    @staticmethod
-    def _gradients(ctx: Any, grads: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
         job: Job = ctx.job
         if ctx.versions != versions(ctx.read):
             raise SolveError(CHANGED)
         job.stored = list(ctx.saved_tensors)
         final, *saved = split(grads, job.leaves)
         stats = job.trajectory.stats.backward = Stats()
-        mixed: AbstractContextManager[object] = nullcontext()
-        if ctx.autocast is not None:
-            mixed = torch.autocast(ctx.autocast[0], dtype=ctx.autocast[1])
-        with mixed, job.dynamics.again() as again:
-            first = job.backward(again, final, saved, stats)
-            gradients = job.gradients(again)
+        with torch.no_grad(), ctx.autocast, job.dynamics.backward_field() as field:
+            first = job.backward(field, final, saved, stats)
+            found = (*first, *job.gradients(field))
         job.stored = []
-        return (*first, *gradients)
+        reason = f"{job.gradient!r} has no second derivatives; use Backprop()"
+        sources = (*grads, *ctx.read)
+        once = (g if g is None else once_differentiable(g, reason, *sources) for g in found)
+        return (None, None, *once)
 
 
-class _Once(torch.autograd.Function):
+class _OnceDifferentiable(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, reason: str, value: Tensor, *sources: Tensor) -> Tensor:
+    def forward(ctx: Any, reason: str, gradient: Tensor, *sources: Tensor) -> Tensor:
         ctx.reason = reason
-        return value.clone()
+        return gradient.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: Any, *_: Tensor) -> Tensor:
         raise SolveError(ctx.reason)
 
 
-def once(value: Tensor, reason: str, *sources: Tensor) -> Tensor:
-    """A derivative that has none of its own, by its sources neither, and says why if asked."""
+def once_differentiable(gradient: Tensor, reason: str, *sources: Tensor) -> Tensor:
+    """The gradient, whose own derivative by any of its sources raises an error with a reason."""
     if not torch.is_grad_enabled():
-        return value
-    start = value.detach().requires_grad_()
-    refusing: Tensor = _Once.apply(reason, start, *sources)  # type: ignore[no-untyped-call]
-    return refusing
+        return gradient
+    start = gradient.detach().requires_grad_()
+    out: Tensor = _OnceDifferentiable.apply(reason, start, *sources)  # type: ignore[no-untyped-call]
+    return out
 
 
 class _RandomOps(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes whether an operation draws random numbers."""
+    """Records whether an operation draws random numbers."""
 
     random: bool = False
 
@@ -240,7 +233,7 @@ class _RandomOps(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def rng_state(z: State) -> list[Tensor]:
+def rng_states(z: State) -> list[Tensor]:
     """The states of the generators that a field on this device may draw from."""
     states = [torch.get_rng_state()]
     if z[0].is_cuda:
@@ -249,8 +242,8 @@ def rng_state(z: State) -> list[Tensor]:
 
 
 @contextmanager
-def kept_rng(z: State, states: Sequence[Tensor] = ()) -> Iterator[None]:
-    """Put the generators into other states, and back afterwards."""
+def fork_rng(z: State, states: Sequence[Tensor] = ()) -> Iterator[None]:
+    """Restore the generators afterwards; start from other states of them if they are given."""
     with torch.random.fork_rng([z[0].device] if z[0].is_cuda else []):
         if states:
             torch.set_rng_state(states[0])
@@ -262,7 +255,7 @@ def kept_rng(z: State, states: Sequence[Tensor] = ()) -> Iterator[None]:
 def vector_jacobian(
     outputs: Sequence[State], gradients: Sequence[State], z: State, leaves: Sequence[Tensor]
 ) -> tuple[State, list[Tensor | None]]:
-    """The gradients of a state and of leaves; None where nothing depends on a leaf."""
+    """The gradients of a state and of leaves; None for a leaf that nothing depends on."""
     pairs = [
         (out, gradient)
         for state, along in zip(outputs, gradients, strict=True)
@@ -273,7 +266,7 @@ def vector_jacobian(
     if not pairs or not wanted:
         return tuple(map(torch.zeros_like, z)), [None] * len(leaves)
     ends, along = zip(*pairs, strict=True)
-    # The graph of a tensor that the field closes over is needed by the next evaluation too.
+    # The next evaluation needs the graph of a tensor that the field closes over, too.
     grad = torch.autograd.grad(ends, wanted, along, allow_unused=True, retain_graph=True)
     remaining = iter(grad)
     found = [next(remaining) if x.requires_grad else None for x in (*z, *leaves)]
@@ -282,10 +275,10 @@ def vector_jacobian(
 
 
 def split(tensors: Sequence[Tensor], n: int) -> list[State]:
-    """Tensors in a row as states of n leaves."""
+    """A list of tensors as states of n leaves."""
     return [tuple(tensors[i : i + n]) for i in range(0, len(tensors), n)]
 
 
-def leaf(z: State) -> State:
-    """The state cut from its graph, to differentiate by."""
+def as_leaves(z: State) -> State:
+    """The state as leaves of a new graph."""
     return tuple(x.detach().requires_grad_() for x in z)

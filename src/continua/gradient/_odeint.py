@@ -21,17 +21,20 @@ from continua.solve import (
     Status,
     Trajectory,
     sides,
-)  # fmt: skip
+)
 
-from ._checks import SaveAt, check_values, checked_depths, checked_solver, checked_span, explain
+from ._checks import Ends, SaveAt, check_values, checked_depths, checked_solver, explain
 from ._compiled import compiled_first, compiled_solve
 from ._dense import Event, dense_solution, depths_tensor
-from ._gradient import Backprop, Gradient, checked_gradient, once
+from ._gradient import Backprop, Gradient, checked_gradient, once_differentiable
 from ._problem import CallableDynamics, Problem, RunningCost, refuse_state
 from ._programs import Programs, programs_of
 from ._trace import Backend
 
-Ends = tuple[float | Tensor, float | Tensor]
+ONE_DERIVATIVE = (
+    "a solve has no second derivatives through an end of its span; make the length of the span a "
+    "factor of the field on (0, 1) instead, or use first derivatives alone"
+)
 
 
 def odeint(
@@ -89,36 +92,34 @@ def odeint(
     if not callable(f):
         raise ArgumentError(f"a field is a function f(s, z) or a module, not {f!r}")
     method = checked_gradient(Backprop() if gradient is None else gradient)
+    used = checked_solver(Dopri5() if solver is None else solver)
 
-    def run(used: Gradient, programs: Programs | None) -> Solution:
-        problem = Problem.of(z, running_cost, None, checked_span(span), used)
-        if used.job is not None:
+    def run(gradient: Gradient, programs: Programs | None) -> Solution:
+        problem = Problem.of(z, running_cost, None, span, gradient)
+        if gradient.job is not None:
             refuse_state(f, programs)
         dynamics = CallableDynamics(f, problem, tuple(args), params, z)
-        return solve(
-            dynamics, problem, span, solver, used, save_at, raise_on_failure, dense, event, programs
-        )
+        options = (save_at, raise_on_failure, dense, event, programs)
+        return solve(dynamics, problem, used, gradient, *options)
 
-    return compiled_first(programs_of(f, compile), method, solver, run)
+    return compiled_first(programs_of(f, compile), method, used, run)
 
 
 def solve(
     dynamics: Dynamics,
     problem: Problem,
-    span: Ends,
-    solver: Solver | None,
+    solver: Solver,
     gradient: Gradient,
-    save_at: SaveAt,
-    raise_on_failure: bool,
+    save_at: SaveAt = None,
+    raise_on_failure: bool = True,
     dense: bool = False,
     event: Callable[[Tensor, Any], Tensor] | None = None,
     programs: Programs | None = None,
 ) -> Solution:
-    """Follow dynamics: what `odeint` does for a function."""
-    used = checked_solver(Dopri5() if solver is None else solver)
+    """Solve for any dynamics, as `odeint` does for a function."""
 
-    def follow(where: Saves) -> Trajectory:
-        return followed(dynamics, problem, span, used, gradient, where, raise_on_failure, programs)
+    def run(save_at: Saves) -> Trajectory:
+        return integrate(dynamics, problem, solver, gradient, save_at, raise_on_failure, programs)
 
     if event is not None:
         if save_at is not None:
@@ -126,97 +127,73 @@ def solve(
                 "an event ends the solve at a depth not known before: leave save_at out, and "
                 "call the solution at the depths you want"
             )
-        found = Event(event, problem, used)
-        every = EveryStep.of(used.degree, found.stop)
-        return found.solution(follow(every), every)
+        found = Event(event, problem, solver)
+        every = EveryStep.of(solver.degree, found.stop)
+        return found.solution(run(every), every)
     if isinstance(save_at, Tensor) and (save_at.dim() != 1 or save_at.requires_grad):
         dense = True  # read from the interpolant
     if dense:
-        depths, every = depths_tensor(save_at, problem, used), EveryStep.of(used.degree)
-        return dense_solution(follow(every), every, depths, problem)
-    where = checked_depths(save_at, problem.span, used)
-    return _solution(follow(where), where, problem)
+        depths, every = depths_tensor(save_at, problem, solver), EveryStep.of(solver.degree)
+        return dense_solution(run(every), every, depths, problem)
+    where = checked_depths(save_at, problem.span, solver)
+    return _solution(run(where), where, problem)
 
 
-def followed(
+def integrate(
     dynamics: Dynamics,
     problem: Problem,
-    span: Ends,
     solver: Solver,
     gradient: Gradient,
-    where: Saves = (),
+    save_at: Saves = (),
     raise_on_failure: bool = True,
     programs: Programs | None = None,
 ) -> Trajectory:
-    """The same without a `Solution`, which takes time to put together."""
+    """Solve for any dynamics; a trajectory takes less time to build than a `Solution`."""
+    z, span = _with_end(dynamics, problem.z, problem, at_end=False), problem.span
     if programs is None:
         gradient.check(solver, dynamics)
-    start = _with_end(dynamics, problem.z, span, problem, at_end=False)
-    if programs is None:
-        trajectory = gradient.solve(solver, dynamics, start, problem.span, where)
+        trajectory = gradient.solve(solver, dynamics, z, span, save_at)
     else:
-        trajectory = compiled_solve(
-            programs, gradient, solver, dynamics, start, problem.span, where
-        )
+        trajectory = compiled_solve(programs, gradient, solver, dynamics, z, span, save_at)
     if trajectory.status is Status.NON_FINITE:
         check_values(problem.z)
     if trajectory.status is not Status.SUCCESS and raise_on_failure:
         raise SolveError(explain(trajectory, solver))
-    trajectory.final = _with_end(dynamics, trajectory.final, span, problem, at_end=True)
+    trajectory.final = _with_end(dynamics, trajectory.final, problem, at_end=True)
     return trajectory
 
 
-def _with_end(dynamics: Dynamics, z: State, ends: Ends, problem: Problem, at_end: bool) -> State:
+def _with_end(dynamics: Dynamics, z: State, problem: Problem, at_end: bool) -> State:
     """The state with the gradient of an end point of the span attached.
 
     By Leibniz, moving the end by ds moves the state there by f ds, and moving the start
     moves the state that starts from it by -f ds.
     """
-    end = ends[int(at_end)]
+    end = problem.ends[int(at_end)]
     if not (isinstance(end, Tensor) and end.requires_grad and torch.is_grad_enabled()):
         return z
     stage = Stage(problem.span[int(at_end)], sides(*problem.span)[int(at_end)])
-    with torch.no_grad(), dynamics.again() as again:
-        (evaluate,) = again.read([stage], leaves=False).evaluate
+    with torch.no_grad(), dynamics.backward_field() as field:
+        (evaluate,) = field.read([stage], leaves=False).evaluate
         slope = evaluate(z)
+    move = end - end.detach()  # zero, with the gradient of the end
+    move.register_hook(  # type: ignore[no-untyped-call]
+        lambda gradient: once_differentiable(gradient, ONE_DERIVATIVE, gradient)
+    )
     sign = 1.0 if at_end else -1.0
     return tuple(
-        leaf + _Moved.apply(end, sign * k.to(leaf.dtype))  # type: ignore[no-untyped-call]
+        leaf + move.to(leaf.device, leaf.dtype) * (sign * k.to(leaf.dtype))
         for leaf, k in zip(z, slope, strict=True)
     )
 
 
-class _Moved(torch.autograd.Function):
-    """Zero, whose derivative by the end of a span is the slope there."""
-
-    @staticmethod
-    def forward(ctx: Any, end: Tensor, slope: Tensor) -> Tensor:
-        ctx.save_for_backward(slope)
-        ctx.end = (end.device, end.dtype)
-        return torch.zeros_like(slope)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (slope,) = ctx.saved_tensors
-        total = (gradient * slope.conj()).sum()
-        along = (total.real if total.is_complex() else total).to(*ctx.end)
-        reason = (
-            "a solve has no second derivatives through an end of its span; make the length of "
-            "the span a factor of the field on (0, 1) instead, or use first derivatives alone"
-        )
-        return once(along, reason, along), None
-
-
 def _solution(trajectory: Trajectory, where: Sequence[float], problem: Problem) -> Solution:
-    """What a solve gives back."""
+    """The solution at the depths that were saved."""
     final, saved = trajectory.final, trajectory.saved
     if saved and len(saved) == len(where) and where[-1] == problem.span[1]:
-        saved = [*saved[:-1], final]  # which has the gradients of the span's ends
-    stacked = tuple(
-        torch.stack([state[i] for state in saved])
-        if saved
-        else final[i].new_empty(0, *final[i].shape)
-        for i in range(len(final))
-    )
+        saved = [*saved[:-1], final]  # the final state has the gradients of the span's ends
+    z = tuple(leaf.new_empty(0, *leaf.shape) for leaf in final)
+    if saved:
+        z = tuple(map(torch.stack, zip(*saved, strict=True)))
     depths = torch.tensor(where[: len(saved)], dtype=torch.float64, device="cpu")
-    return problem.solution(trajectory, depths.to(final[0].device), stacked)
+    return problem.solution(trajectory, depths.to(final[0].device), z)

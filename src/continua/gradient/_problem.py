@@ -1,12 +1,13 @@
-"""The state of a solve, its running cost, and fields evaluated on them."""
+"""The state of a solve, its running cost, and the dynamics of a callable."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,10 +16,11 @@ from torch.utils import _pytree as pytree
 
 from continua._errors import ArgumentError, ShapeError
 from continua.solve import (
+    BackwardField,
     Dynamics,
     Evaluate,
+    Interpolant,
     Reading,
-    Rerun,
     Solution,
     Source,
     Span,
@@ -28,16 +30,17 @@ from continua.solve import (
     Trajectory,
 )
 
-from ._checks import autocast_on, checked_params, checked_state, first_call
+from ._checks import Ends, autocast_on, checked_params, checked_span, checked_state, first_call
 from ._dependencies import (
     UPDATES,
     dependencies,
+    detach,
     leaves_of,
-    refuse_unknown,
-    refusing_updates,
-    surroundings,
+    reachable,
+    requiring_grad,
+    with_update_check,
 )
-from ._gradient import Gradient, leaf
+from ._gradient import Gradient, as_leaves
 from ._programs import Programs, exchanged, known_shared
 from ._trace import Uncompilable
 
@@ -48,29 +51,29 @@ RunningCost = Callable[..., Tensor]
 class Problem:
     """What a solve starts from."""
 
-    z: State  # the leaves of the state, and the integral of the running cost as a further one
+    z: State  # the leaves of the state, then the integral of the running cost if there is one
     structure: Any  # of the state, None for a single tensor
-    cost: RunningCost | None  # as a function of depth, state and input
-    given_cost: RunningCost | None  # as it was given
+    cost: RunningCost | None  # a function of depth, state and input
+    ends: Ends  # the span as it was given; an end may require a gradient
     span: Span
-    repeated: bool  # whether a backward pass will evaluate the field again
+    recomputes: bool  # whether a backward pass will evaluate the field again
 
     @classmethod
     def of(
-        cls, x: Any, cost: RunningCost | None, weight: Tensor | None, span: Span, gradient: Gradient
+        cls, x: Any, cost: RunningCost | None, weight: Tensor | None, ends: Ends, gradient: Gradient
     ) -> Problem:
-        """Check a state and a running cost."""
+        """Check a state, a running cost and a span."""
         z, structure = checked_state(x, weight)
         # Under autocast the field may compute in half precision; the sum of its steps may not.
         if autocast_on(z[0].device.type):
             half = (torch.float16, torch.bfloat16)
             z = tuple(part.float() if part.dtype in half else part for part in z)
-        repeated = torch.is_grad_enabled() and gradient.job is not None
-        if cost is None:
-            return cls(z, structure, None, None, span, repeated)
-        first = z[0]
-        total = torch.zeros(first.shape[:1], dtype=real(first.dtype), device=first.device)
-        return cls((*z, total), structure, with_input(cost), cost, span, repeated)
+        if cost is not None:
+            cost, first = with_input(cost), z[0]
+            total = torch.zeros(first.shape[:1], dtype=real(first.dtype), device=first.device)
+            z = (*z, total)
+        recomputes = torch.is_grad_enabled() and gradient.job is not None
+        return cls(z, structure, cost, ends, checked_span(ends), recomputes)
 
     def state(self, leaves: State) -> Any:
         """The state from its leaves, without the running cost."""
@@ -79,8 +82,15 @@ class Problem:
         own = leaves[: len(leaves) - (self.cost is not None)]
         return pytree.tree_unflatten(own, self.structure)
 
-    def solution(self, trajectory: Trajectory, s: Tensor, z: State, **more: Any) -> Solution:
-        """What a solve gives back, with the states z at the depths s."""
+    def solution(
+        self,
+        trajectory: Trajectory,
+        s: Tensor,
+        z: State,
+        path: Interpolant | None = None,
+        event_at: Tensor | None = None,
+    ) -> Solution:
+        """The solution with the states z at the depths s; it can be called if it has a path."""
         final = trajectory.final
         return Solution(
             s=s,
@@ -90,11 +100,12 @@ class Problem:
             stats=trajectory.stats,
             status=trajectory.status,
             failure=trajectory.failure,
-            **more,
+            event_at=event_at,
+            dense=None if path is None else lambda s: self.state(path(s)),
         )
 
     def depths(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
-        """The depths of some stages one by one, in the precision of the state."""
+        """The depths of some stages as scalar tensors, in the precision of the state."""
         exact = [float(stage.depth) for stage in stages]
         values = torch.tensor(exact, dtype=torch.float64, device="cpu")
         return values.to(self.z[0].device, real(self.z[0].dtype)).unbind(0)
@@ -102,13 +113,19 @@ class Problem:
     def evaluations(
         self, calls: Sequence[Callable[[Any], Any]], depths: Sequence[Tensor], x: Any
     ) -> list[Evaluate]:
-        """The field on leaves, the running cost beside it."""
+        """The field on the leaves of the state, and the running cost as the last slope.
+
+        Args:
+            calls: the field on the state, one for each depth.
+            depths: of the running cost.
+            x: the input of the running cost.
+        """
         if self.cost is not None:
             return [self._with_cost(call, s, x) for call, s in zip(calls, depths, strict=True)]
         return [self._without_cost(call) for call in calls]
 
     def _without_cost(self, call: Callable[[Any], Any]) -> Evaluate:
-        if self.structure is None:  # often, and called very often
+        if self.structure is None:
             return lambda leaves: (call(leaves[0]),)
         return lambda leaves: tuple(pytree.tree_leaves(call(self.state(leaves))))
 
@@ -135,25 +152,38 @@ class Problem:
         x: Any,
         tensors: Sequence[Tensor],
     ) -> list[Evaluate]:
-        """The same at the start of a solve, where the first one shows the mistakes of a field."""
+        """The first evaluations of a solve, of which the very first one checks the field.
+
+        Args:
+            name: of the field, for messages.
+            calls, depths, x: as in `evaluations`.
+            tensors: those that get a gradient.
+        """
 
         def first(z: Any) -> Any:
             return first_call(name, calls[0], z, self.structure)
 
         evaluate = self.evaluations([first, *calls[1:]], depths, x)
-        if self.repeated:
-            evaluate[0] = _refusing(evaluate[0], tensors)
+        if self.recomputes:
+            evaluate[0] = _with_dependency_check(evaluate[0], tensors)
         return evaluate
 
 
-def _refusing(evaluate: Evaluate, known: Sequence[Tensor]) -> Evaluate:
-    """An evaluation that refuses to depend on a tensor which would get no gradient."""
+def _with_dependency_check(evaluate: Evaluate, known: Sequence[Tensor]) -> Evaluate:
+    """The evaluation, refusing to depend on an unknown tensor that requires a gradient."""
 
     def checked(z: State) -> State:
         with torch.enable_grad():
-            start = leaf(z)
+            start = as_leaves(z)
             out = evaluate(start)
-        refuse_unknown(out, [*start, *leaves_of(known)])
+        listed = {id(tensor) for tensor in (*start, *leaves_of(known))}
+        for tensor in leaves_of(out):
+            if id(tensor) not in listed:
+                raise ArgumentError(
+                    "the field or the running cost depends on a tensor of shape "
+                    f"{list(tensor.shape)} that requires a gradient but was not found; name it in "
+                    "params=, make it a parameter of the field's module, or use Backprop()"
+                )
         return tuple(slope.detach() for slope in out)
 
     return checked
@@ -165,7 +195,7 @@ def real(dtype: torch.dtype) -> torch.dtype:
 
 
 def with_input(cost: RunningCost) -> RunningCost:
-    """The cost as a function of depth, state and input, whichever of them it takes."""
+    """The cost as a function of depth, state and input; it may take depth and state alone."""
     if not callable(cost):
         raise ArgumentError(f"running_cost is a function or a module, not {cost!r}")
     function = cost.forward if isinstance(cost, nn.Module) else cost
@@ -178,47 +208,56 @@ def with_input(cost: RunningCost) -> RunningCost:
 
 
 class CallableDynamics(Dynamics):
-    """A callable f(s, z, *args), whose parameters are found or given."""
+    """A callable f(s, z, *args) for one solve.
 
-    varies = driven = True
+    Args:
+        f: the callable.
+        problem: what the solve starts from.
+        args: further arguments of f.
+        params: tensors that f depends on, besides those that are found.
+        x: what a running cost sees as the input.
+    """
+
+    varies = reads_depth = True
 
     def __init__(self, f: Any, problem: Problem, args: tuple[Any, ...], params: Any, x: Any):
-        self.f, self.problem = f, problem
-        self._args, self._params, self._x = args, checked_params(params), x
-        self._name = getattr(f, "__name__", type(f).__name__)
-        self._checked = False
+        self.f, self.problem, self.args = f, problem, args
+        self.x = () if problem.cost is None else x
+        self._params, self._checked = checked_params(params), False
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:  # type: ignore[override]
-        """The tensors among the arguments, and the parameters."""
-        return (*self.given, *self.params)
-
-    @property
-    def given(self) -> list[Tensor]:
-        """The tensors among the arguments and the input that want a gradient."""
-        return wanting((self._args, self._x if self.problem.cost is not None else ()))
+        """The tensors among the arguments that require a gradient, and the parameters."""
+        return (*requiring_grad((self.args, self.x)), *self.params)
 
     @cached_property
     def params(self) -> list[Tensor]:
         """The leaf tensors that the field and the running cost depend on."""
-        found = [*dependencies(self.f), *dependencies(self.problem.given_cost)]
+        found = [*dependencies(self.f), *dependencies(self.problem.cost)]
         return list({id(t): t for t in (*found, *leaves_of(self._params))}.values())
 
     @property
-    def noisy(self) -> bool:  # type: ignore[override]
-        """Whether random numbers may be drawn: nobody knows of a plain function."""
+    def random(self) -> bool:  # type: ignore[override]
         return not isinstance(self.f, nn.Module) or any(m.training for m in self.f.modules())
 
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
         depths = self.problem.depths(stages)
-        calls = _calls(self.f, depths, self._args)
         if self._checked:
-            return self.problem.evaluations(calls, depths, self._x)
+            return self.evaluations(depths)
         self._checked = True
+        calls = self._calls(depths)
         known: Sequence[Tensor] = ()
-        if self.problem.repeated:
-            known, calls[0] = self.tensors, refusing_updates(self.f, calls[0])
-        return self.problem.first_evaluations(self._name, calls, depths, self._x, known)
+        if self.problem.recomputes:
+            known, calls[0] = self.tensors, with_update_check(self.f, calls[0])
+        name = getattr(self.f, "__name__", type(self.f).__name__)
+        return self.problem.first_evaluations(name, calls, depths, self.x, known)
+
+    def evaluations(self, depths: Sequence[Tensor]) -> list[Evaluate]:
+        """The field at some depths, and the running cost beside it."""
+        return self.problem.evaluations(self._calls(depths), depths, self.x)
+
+    def _calls(self, depths: Sequence[Tensor]) -> list[Callable[[Any], Any]]:
+        return [lambda z, s=s: self.f(s, z, *self.args) for s in depths]  # type: ignore[misc]
 
     @property
     def reached(self) -> object:
@@ -226,59 +265,45 @@ class CallableDynamics(Dynamics):
         return self.f
 
     def source(self) -> Source:
-        return CallableSource(self, self._args, self._x, list(self.tensors))
+        return CallableSource(self)
 
     @contextlib.contextmanager
-    def again(self) -> Iterator[Rerun]:
-        """Evaluate once more, with arguments that are cut from the graph they come from."""
-        args, x = cut((self._args, self._x))
-        given = wanting((args, x if self.problem.cost is not None else ()))
-        yield _Again(self, args, x, [*given, *self.params])
+    def backward_field(self) -> Iterator[BackwardField]:
+        detached = copy.copy(self)
+        detached.args, detached.x = detach((self.args, self.x))
+        yield _CallableBackwardField(detached)
 
 
-class _Again(Rerun):
-    def __init__(
-        self, dynamics: CallableDynamics, args: tuple[Any, ...], x: Any, leaves: list[Tensor]
-    ):
-        super().__init__(len(leaves))
-        self._dynamics, self._args, self._x, self._leaves = dynamics, args, x, leaves
+class _CallableBackwardField(BackwardField):
+    def __init__(self, dynamics: CallableDynamics):
+        self._dynamics, self._leaves = dynamics, dynamics.tensors
+        super().__init__(len(self._leaves))
 
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
-        problem = self._dynamics.problem
-        depths = problem.depths(stages)
-        calls = _calls(self._dynamics.f, depths, self._args)
-        evaluate = problem.evaluations(calls, depths, self._x)
-        wanted = self._leaves if leaves else []
-        return Reading(evaluate, wanted, self._pull, [range(len(wanted))] * len(stages))
-
-    def _pull(self, gradients: Sequence[Tensor | None]) -> None:
-        for place, gradient in enumerate(gradients):
-            self.gather(place, gradient)
+        evaluate = self._dynamics.evaluations(self._dynamics.problem.depths(stages))
+        found = self._leaves if leaves else ()
+        return Reading(evaluate, found, self.accumulate, [range(len(found))] * len(stages))
 
     def source(self) -> Source:
-        return CallableSource(self._dynamics, self._args, self._x, self._leaves)
+        return self._dynamics.source()
 
 
 class CallableSource(Source):
-    """A callable for compiled steps: depths vary, and everything that it reaches is shared."""
+    """A callable for compiled steps: depths vary, and everything else that it reads is shared."""
 
-    def __init__(
-        self, dynamics: CallableDynamics, args: tuple[Any, ...], x: Any, leaves: list[Tensor]
-    ):
-        self._f, self._problem, self._args, self._x = dynamics.f, dynamics.problem, args, x
-        self._leaves, self.code = leaves, (dynamics.reached, self._problem.given_cost)
-        read = x if self._problem.cost is not None else ()
-        tensors, plain = surroundings((self.code, args, read, leaves))
-        self.signature = [*plain, self._problem.structure]
-        self.shared = known_shared(tensors, leaves)
+    def __init__(self, dynamics: CallableDynamics):
+        self._dynamics, self._leaves = dynamics, dynamics.tensors
+        self.code = (dynamics.reached, dynamics.problem.cost)
+        tensors, plain = reachable((self.code, dynamics.args, dynamics.x, self._leaves))
+        self.signature = [*plain, dynamics.problem.structure]
+        self.shared = known_shared(tensors, self._leaves)
 
     def rows(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
-        return [torch.stack(list(self._problem.depths(stages)))]
+        return [torch.stack(list(self._dynamics.problem.depths(stages)))]
 
     def traced(self, stages: Sequence[Stage]) -> Traced:
-        depths = self._problem.depths(stages)
-        calls = _calls(self._f, depths, self._args)
-        evaluate = self._problem.evaluations(calls, depths, self._x)
+        depths = self._dynamics.problem.depths(stages)
+        evaluate = self._dynamics.evaluations(depths)
 
         def on(shared: Sequence[Tensor], rows: Sequence[Tensor]) -> tuple[list[Evaluate], Any]:
             others = zip((*self.shared, *depths), (*shared, *rows[0].unbind(0)), strict=True)
@@ -293,41 +318,6 @@ class CallableSource(Source):
     def gradients(self, shared: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
         place, remaining = {id(t): i for i, t in enumerate(self.shared)}, dict(shared)
         return [remaining.pop(place[id(t)], None) for t in self._leaves]  # one may be there twice
-
-
-def _calls(
-    f: Callable[..., Any], depths: Sequence[Tensor], args: tuple[Any, ...]
-) -> list[Callable[[Any], Any]]:
-    if not args:
-        return [partial(f, s) for s in depths]
-    return [lambda z, s=s: f(s, z, *args) for s in depths]  # type: ignore[misc]
-
-
-def cut(given: Any) -> Any:
-    """The same with every tensor cut from the graph it comes from, to differentiate by."""
-    if isinstance(given, Tensor):
-        return given.detach().requires_grad_(given.requires_grad)
-    if type(given) is tuple:  # the usual case, in which a tree takes long
-        return tuple(map(cut, given))
-    if type(given) is dict and not given:
-        return {}
-    return pytree.tree_map_only(Tensor, cut, given)
-
-
-def tensors_in(given: Any) -> list[Tensor]:
-    """The tensors in a structure."""
-    if isinstance(given, Tensor):
-        return [given]
-    if type(given) is tuple:
-        return [t for part in given for t in tensors_in(part)]
-    if type(given) is dict and not given:
-        return []
-    return [t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)]
-
-
-def wanting(given: Any) -> list[Tensor]:
-    """The tensors in a structure that require a gradient."""
-    return [t for t in tensors_in(given) if t.requires_grad]
 
 
 def refuse_state(f: Callable[..., Any], programs: Programs | None = None) -> None:

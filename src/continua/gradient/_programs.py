@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 from continua._errors import ArgumentError
 from continua.solve import Evaluate, Source, State
 
-from ._dependencies import same, surroundings
+from ._dependencies import reachable, same_objects
 from ._trace import Backend, Function, Kinds, Program, Uncompilable, compiled_program
 
 logger = logging.getLogger("continua")
@@ -80,7 +80,7 @@ class Programs:
                 dynamic = [v.kinds for v in others]
                 inputs = [t.detach().requires_grad_(w) for t, w in zip(inputs, wants, strict=True)]
                 found = compiled_program(make(), inputs, outputs, self.backend, dynamic, keep)
-                if not same(_attributes(source), before):
+                if not same_objects(_attributes(source), before):
                     raise Uncompilable("the field changes its own attributes")
             except Uncompilable as why:
                 found = why
@@ -90,7 +90,7 @@ class Programs:
     def recognise(self, source: Source) -> None:
         """Give a source the list that an equal one had, so that they are compared only once."""
         for known in self._signatures:
-            if same(source.signature, known):
+            if same_objects(source.signature, known):
                 source.signature = known
                 return
         self._signatures = [source.signature, *self._signatures[: VERSIONS - 1]]
@@ -148,11 +148,11 @@ class _Version:
 
     def fits(self, kinds: Kinds, source: Source) -> bool:
         """Whether it is known to be for such inputs."""
-        return kinds in self._taken and same(source.signature, self.signature)
+        return kinds in self._taken and same_objects(source.signature, self.signature)
 
     def alike(self, kinds: Kinds, source: Source) -> bool:
         """Whether nothing but sizes differs."""
-        return same(source.signature, self.signature) and all(
+        return same_objects(source.signature, self.signature) and all(
             len(a[0]) == len(b[0]) and a[1:] == b[1:]
             for a, b in zip(kinds, self.kinds, strict=True)
         )
@@ -179,7 +179,7 @@ def _refused(source: Source) -> list[object]:
 
 def _attributes(source: Source) -> list[object]:
     """What the field reaches besides tensors, which may come and go in their slots."""
-    return [thing for thing in surroundings(source.code)[1] if thing is not None]
+    return [thing for thing in reachable(source.code)[1] if thing is not None]
 
 
 class Exchanged(TorchFunctionMode):

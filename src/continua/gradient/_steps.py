@@ -31,7 +31,7 @@ from continua.solve import (
     step,
 )
 
-from ._gradient import kept_rng, split
+from ._gradient import fork_rng, split
 from ._programs import Programs, contiguous
 from ._rows import RowsByStep
 from ._trace import Function, Program, Uncompilable
@@ -315,7 +315,7 @@ def with_programs(
     if kind not in programs.checked:
         # Mistakes of a field show in a plain evaluation, with a sentence on what is wrong.
         try:
-            with torch.no_grad(), kept_rng(z):
+            with torch.no_grad(), fork_rng(z):
                 dynamics.at([first])[0](z)
         except ArgumentError as error:  # which may be none for Backprop
             raise Uncompilable(str(error)) from error

@@ -166,8 +166,7 @@ class AdaptiveDepth(WithBlock):
             dynamics.deepest = deepest
             if block.solver.adaptive and gradient.discrete and torch.is_grad_enabled():
                 dynamics.frequency = dynamics.fastest()
-            rest = (block.solver, gradient, save_at, True)
-            return solve(dynamics, problem, (0.0, 1.0), *rest, programs=programs)
+            return solve(dynamics, problem, block.solver, gradient, save_at, programs=programs)
 
         solution = compiled_first(block.programs, block.gradient, block.solver, run)
         block.record(solution.stats)

@@ -5,10 +5,10 @@ from continua._values import known
 from ._adaptive import error_norm, size_norm
 from ._dynamics import (
     PART,
+    BackwardField,
     Dynamics,
     Evaluate,
     Reading,
-    Rerun,
     Side,
     Source,
     Span,
@@ -34,7 +34,7 @@ __all__ = [
     "Bosh3", "Dopri5", "Tsit5", "Dopri8",
     "ReversibleHeun", "AsynchronousLeapfrog",
     # what they integrate
-    "Dynamics", "Reading", "Rerun", "Evaluate", "Stage", "Side", "Span", "State",
+    "Dynamics", "Reading", "BackwardField", "Evaluate", "Stage", "Side", "Span", "State",
     "PART", "in_parts",
     # for compiled steps
     "Source", "Steps", "Take", "Traced", "error_norm", "size_norm",

@@ -11,7 +11,7 @@ from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 
 from ._dynamics import Dynamics, Side, Span, Stage, State, linear
 from ._interpolant import EveryStep
-from ._solver import Failure, Saves, Stats, Status, Trajectory, at_start
+from ._solver import Failure, Saves, Stats, Status, Trajectory, saved_at_start
 from ._step import Scaled, Step, sides, stages_between, step
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Adaptive:
         self.every = save_at if isinstance(save_at, EveryStep) else None
         depths = () if isinstance(save_at, EveryStep) else save_at
         self.save_at = [s for s in depths if s != self.s]
-        self.saved = at_start(z, save_at, len(self.save_at))
+        self.saved = saved_at_start(z, save_at, len(self.save_at))
         self.ends, self.stopped = [self.s], False
         self.stats = Stats()
         low, high = sorted(span)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple, Self
@@ -19,15 +19,16 @@ Depths = Sequence[float]
 Side = Literal["left", "right"]
 Terms = list[tuple[int, float]]
 Weights = Sequence[float]
-#: evaluations on some tensors, and what they leave behind in a step of a given length
+#: from shared tensors and rows to the evaluations, and a function of the step size that gives the
+#: updated state
 Traced = Callable[
     [Sequence[Tensor], Sequence[Tensor]],
     tuple[Sequence[Evaluate], Callable[[Tensor], Sequence[Tensor | None]]],
 ]
-#: a step from its number and its start to its end and the slopes at its stages
+#: from the number of a step and its start to its end and the slopes at its stages
 Take = Callable[[int, State], tuple[State, list[State]]]
 
-#: how many evaluations have their weights in memory at once, where they are not kept anyway
+#: how many evaluations have their weights in memory at the same time when no graph keeps them
 PART = 16
 
 
@@ -40,57 +41,57 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """The field at some stages, cut off from the graph that made its weights."""
+    """The field at some stages, its weights detached from the coefficients they come from."""
 
     evaluate: Sequence[Evaluate]  # the field at each stage
-    leaves: Sequence[Tensor]  # what it depends on besides the state
-    pull: Callable[[Sequence[Tensor | None]], None]  # passes the gradients of the leaves on
-    used: Sequence[Sequence[int]]  # the places of the leaves that each stage depends on
+    leaves: Sequence[Tensor]  # the weights, and other tensors that require a gradient
+    accumulate: Callable[[Sequence[Tensor | None]], None]  # adds gradients of the leaves
+    used: Sequence[Sequence[int]]  # for each stage the indices of the leaves that it depends on
 
 
 class Source(ABC):
-    """What the evaluations of compiled steps read, as tensors."""
+    """The tensors that compiled steps read: shared ones, and rows with an entry per stage."""
 
     shared: Sequence[Tensor]  # the same at every evaluation
-    signature: Sequence[object]  # everything else: another program is needed where it changes
-    code: object  # what is called, whose attributes an evaluation must not change
-    state: int = 0  # how many of the rows are state that is updated
-    weights: int = 0  # how many of the rows, the first ones, get gradients
-    numbers: int = 0  # how many numbers the rows of one stage are
+    signature: Sequence[object]  # all else that a program depends on
+    code: object  # what is called; an evaluation must not change its attributes
+    state: int = 0  # the number of rows that are state and updated
+    weights: int = 0  # the number of rows, the first ones, that get gradients
+    numbers: int = 0  # the number of elements in the rows of one stage
 
     @abstractmethod
     def rows(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
-        """What varies, `[E, ...]` with a row for each stage: weights, then state, then others."""
+        """What varies with the stage, `[E, ...]` each: weights, then state, then the rest."""
 
     @abstractmethod
     def traced(self, stages: Sequence[Stage]) -> Traced:
-        """The field at so many stages as a function of what is shared and of rows."""
+        """The field at this number of stages as a function of shared tensors and rows."""
 
     @abstractmethod
     def pull(self, stages: Sequence[Stage], gradients: Mapping[int, Tensor]) -> None:
-        """Gather the gradients of rows at these stages, `[E, ...]`, by place."""
+        """Add the gradients of rows at these stages, `[E, ...]` by index, to the sums."""
 
     @abstractmethod
     def gradients(self, shared: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
-        """Of each of `Dynamics.tensors`, from those of what is shared, by place."""
+        """The gradients of `Dynamics.tensors`, given those of the shared tensors by index."""
 
 
 class Steps(ABC):
-    """How the steps of a solve are taken, where a compiled program takes them."""
+    """The steps of a solve, taken by compiled programs."""
+
+    sizes: Tensor  # norms of state and slope at the last `first`, in units of the tolerance
 
     @abstractmethod
     def on_grid(self, h: float, stages: Sequence[Stage]) -> Take:
-        """What takes step n of a fixed grid."""
-
-    sizes: Tensor  # of the state and the slope where steps last started, in units of tolerance
+        """A function that takes step n of a fixed grid."""
 
     @abstractmethod
     def first(self, stage: Stage, z: State) -> State:
-        """The slope where steps start."""
+        """The slope at the start of a solve, or after a breakpoint."""
 
     @abstractmethod
     def change(self, stage: Stage, h: float, z: State, k: State) -> float:
-        """How much an Euler step to a stage changes the slope, in units of tolerance."""
+        """How much an Euler step to a stage changes the slope, in units of the tolerance."""
 
     @abstractmethod
     def attempt(
@@ -98,26 +99,25 @@ class Steps(ABC):
     ) -> tuple[State, list[State], float]:
         """The end of a step of a pair, the slopes at its stages, and its error.
 
-        Where nothing reads the slopes between the first and the last, they may be missing.
+        Slopes between the first and the last one are left out if nothing reads them.
         """
 
 
 class Dynamics(ABC):
-    """A field that is read at many stages at once."""
+    """A field for one solve, which gives the evaluations of many stages at once."""
 
-    steps: Steps | None = None  # None takes steps operation by operation
-
-    breakpoints: tuple[float, ...] = ()  # the depths between which the field is smooth
-    jumps: tuple[float, ...] = ()  # those at which it may jump
+    steps: Steps | None = None  # compiled steps; None evaluates the field eagerly
+    breakpoints: tuple[float, ...] = ()  # depths between which the field is smooth
+    jumps: tuple[float, ...] = ()  # depths at which it may be discontinuous
     tensors: tuple[Tensor, ...] = ()  # what it depends on besides state and depth, for gradients
-    frequency: float = 0.0  # how fast it varies with depth, in radians, if steps must resolve that
-    varies: bool = False  # whether functions of depth vary between the breakpoints
-    driven: bool = False  # whether it reads the depth itself, in a way not known beforehand
-    noisy: bool = False  # whether two evaluations may differ, as with dropout
-    stateful: bool = False  # whether it changes state, as batch norm does in training
+    frequency: float = 0.0  # radians per depth that adaptive steps must resolve
+    varies: bool = False  # whether it depends on depth between the breakpoints
+    reads_depth: bool = False  # whether it reads the depth itself, in an unknown way
+    random: bool = False  # whether it may draw random numbers, as dropout does in training
+    stateful: bool = False  # whether it updates state, as batch norm does in training
 
     def __enter__(self) -> Self:
-        """Make the field ready to be read."""
+        """Prepare the field for evaluations."""
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -125,28 +125,28 @@ class Dynamics(ABC):
         return None
 
     def commit(self) -> None:
-        """Update the state of the field by the accepted evaluations of a solve that succeeded."""
+        """Update the field's state by the accepted evaluations; the solve has succeeded."""
         return None
 
     @abstractmethod
     def at(self, stages: Sequence[Stage]) -> Sequence[Evaluate]:
-        """The field at each stage, differentiable in whatever it is made of."""
+        """The field at each stage, in the graph of its weights."""
 
     def on_grid(self, stages: Callable[[], Sequence[Stage]]) -> Sequence[Evaluate]:
-        """The field at all stages of the solver's fixed grid, which may be known already."""
+        """The field at all stages of a fixed grid, which `stages` works out if needed."""
         every = stages()
         return in_parts(len(every), lambda start, stop: self.at(every[start:stop]))
 
     def points(self, width: float, error: float) -> int:
-        """How many Gauss points integrate what depends on depth itself to this relative error."""
+        """How many Gauss points integrate the field's own depth dependence to a relative error."""
         return 1
 
     def accept(self) -> None:
-        """The evaluations of the last `at` were part of the solution, not of a rejected step."""
+        """Count the evaluations of the last `at` as part of the solution; its step was accepted."""
         return None
 
-    def again(self) -> contextlib.AbstractContextManager[Rerun]:
-        """Make the field ready to be evaluated once more, for a backward pass."""
+    def backward_field(self) -> contextlib.AbstractContextManager[BackwardField]:
+        """Prepare the field for the evaluations of a backward pass."""
         raise NotImplementedError
 
     def source(self) -> Source:
@@ -154,21 +154,26 @@ class Dynamics(ABC):
         raise NotImplementedError
 
 
-class Rerun(ABC):
-    """A field that a backward pass evaluates again: weights and state as they were, not updated."""
+class BackwardField(ABC):
+    """The field in a backward pass: weights and state of the forward pass, without updates.
+
+    Args:
+        count: the number of `Dynamics.tensors`.
+    """
 
     def __init__(self, count: int):
-        self.gathered: list[Tensor | None] = [None] * count  # a gradient for each tensor
+        self.gradients: list[Tensor | None] = [None] * count  # the gradient of each tensor
 
     @abstractmethod
     def read(self, stages: Sequence[Stage], leaves: bool = True) -> Reading:
-        """The field at each stage with leaves in place of its tensors, if gradients are wanted."""
+        """The field at each stage; `leaves` says whether gradients by its tensors are wanted."""
 
-    def gather(self, place: int, gradient: Tensor | None) -> None:
-        """Add to the gradient of one of `Dynamics.tensors`."""
-        known = self.gathered[place]
-        if gradient is not None:
-            self.gathered[place] = gradient if known is None else known + gradient
+    def accumulate(self, gradients: Iterable[Tensor | None], first: int = 0) -> None:
+        """Add gradients to those of `Dynamics.tensors`, from index `first` on."""
+        for place, gradient in enumerate(gradients, first):
+            known = self.gradients[place]
+            if gradient is not None:
+                self.gradients[place] = gradient if known is None else known + gradient
 
     def source(self) -> Source:
         """The field for compiled steps."""
@@ -176,7 +181,7 @@ class Rerun(ABC):
 
 
 def in_parts(count: int, read: Callable[[int, int], Sequence[Evaluate]]) -> Sequence[Evaluate]:
-    """Evaluations that `read(start, stop)` makes ready a few at a time, as they are called."""
+    """All evaluations; `read(start, stop)` prepares a part of them when the first is called."""
     part = -1
     ready: Sequence[Evaluate] = ()
 
@@ -184,7 +189,7 @@ def in_parts(count: int, read: Callable[[int, int], Sequence[Evaluate]]) -> Sequ
         def f(z: State) -> State:
             nonlocal part, ready
             if part != i // PART:
-                ready = ()  # freed before the next ones are made
+                ready = ()  # free the last part before the next one is made
                 part = i // PART
                 ready = read(part * PART, min(part * PART + PART, count))
             return ready[i % PART](z)
@@ -195,8 +200,8 @@ def in_parts(count: int, read: Callable[[int, int], Sequence[Evaluate]]) -> Sequ
 
 
 def combine(z: State, ks: Sequence[State], terms: Terms) -> State:
-    """Z + Σ w_i k_i; only the first sum allocates, and no sum is needed by a backward pass."""
-    if len(z) == 1:  # the usual case, where the time between evaluations counts
+    """Z + Σ w_i k_i; only the first sum allocates, as no sum is saved for a backward pass."""
+    if len(z) == 1:  # the usual case; a generator would slow down small solves by a few percent
         return (_total(z[0], ks, 0, terms),)
     return tuple(_total(start, ks, leaf, terms) for leaf, start in enumerate(z))
 
@@ -210,7 +215,7 @@ def _total(start: Tensor, ks: Sequence[State], leaf: int, terms: Terms) -> Tenso
 
 
 def nonzero(weights: Weights) -> Terms:
-    """The weights that count, each with its place."""
+    """The weights other than zero, each with its index."""
     return [(i, w) for i, w in enumerate(weights) if w]
 
 

@@ -17,19 +17,19 @@ from ._dynamics import Span, State
 
 @dataclass(frozen=True)
 class EveryStep:
-    """States to save in every step, whichever steps are taken, besides the start."""
+    """Save the state at the start, and at some fractions of every step."""
 
     fractions: tuple[float, ...]  # of a step; the last one is 1
-    stop: Callable[[float, State], bool] | None = None  # asked at each of them
+    stop: Callable[[float, State], bool] | None = None  # whether a saved state ends the solve
 
     @classmethod
     def of(cls, degree: int, stop: Callable[[float, State], bool] | None = None) -> EveryStep:
-        """The Chebyshev nodes that determine a polynomial of this degree on a step."""
+        """Save at the Chebyshev nodes that determine a polynomial of this degree on a step."""
         places = (0.5 - 0.5 * math.cos(math.pi * j / degree) for j in range(1, degree + 1))
         return cls(tuple(places), stop)
 
     def depths(self, ends: Sequence[float]) -> list[float]:
-        """Where the states lie, given the ends of the steps."""
+        """The depths of the saved states, given the ends of the steps."""
         inside = (a + (b - a) * x for a, b in itertools.pairwise(ends) for x in self.fractions)
         return [ends[0], *inside]
 
@@ -42,7 +42,7 @@ class EveryStep:
 
 
 class Interpolant:
-    """The continuous extension of a solve: on every step the polynomial through saved states."""
+    """The solution between saved states: on every step the polynomial through them."""
 
     def __init__(self, ends: Sequence[float], every: EveryStep, states: Sequence[State]):
         self.span = ends[0], ends[-1]
@@ -62,14 +62,14 @@ class Interpolant:
         return tuple(self._combined(leaf, index, weights) for leaf in self._leaves)
 
     def _place(self, s: Tensor) -> tuple[Tensor, Tensor]:
-        """In which step a depth lies, and at which fraction of it."""
+        """The steps in which depths lie, and the fractions of those steps."""
         start, end = self._ends[:-1], self._ends[1:]
         direction = 1.0 if self.span[1] > self.span[0] else -1.0
         n = torch.bucketize(s.detach() * direction, end[:-1] * direction)
         return n, (s - start[n]) / (end - start)[n]
 
     def _weights(self, theta: Tensor) -> Tensor:
-        """The Lagrange polynomials of the nodes."""
+        """The Lagrange polynomials of the nodes, `[..., degree + 1]`."""
         apart = [theta - x for x in self._nodes]
         rows = []
         for j, x in enumerate(self._nodes):
@@ -91,7 +91,7 @@ class Interpolant:
 
 
 def check_depths(s: Tensor, span: Span, shapes: Sequence[torch.Size]) -> None:
-    """Refuse depths outside the span, or rows of them that do not fit the leaves of the state."""
+    """Refuse depths outside the span, and rows of depths that do not fit the batch."""
     low, high = sorted(span)
     slack = 1e-6 * (high - low)  # an end point in single precision is still the end point
     outside = ~((s >= low - slack) & (s <= high + slack))

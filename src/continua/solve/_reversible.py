@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
-import torch
-
 from continua._values import value
 
-from ._dynamics import Depths, Dynamics, Evaluate, Span, Stage, State, Weights, linear
+from ._dynamics import Dynamics, Evaluate, Span, Stage, State, Weights, linear
 from ._interpolant import EveryStep
 from ._runge_kutta import grid
-from ._solver import Saves, Solver, Stats, Trajectory, at_start
+from ._solver import Saves, Solver, Stats, Trajectory, cached, saved_at_start
 from ._step import sides
 
 
@@ -24,13 +21,13 @@ from ._step import sides
 class ReversibleSolver(Solver):
     r"""A fixed grid of steps on an extended state, each of which has an algebraic inverse.
 
-    The extended state has parts p: the state comes first, its slope last. A step evaluates the
-    field once and is linear otherwise. Its inverse is the same step with -h.
+    The extended state has parts p, of which the state is the first and its slope the last. A step
+    evaluates the field once and is linear otherwise. Its inverse is the same step with -h.
 
     .. math:: q = \sum_j c_j p_j, \qquad k = f(q), \qquad p_i' = \sum_j m_{ij} p_j + n_i q + b_i k
 
-    Where the field jumps between two steps, the slope is corrected by the jump, and the inverse
-    takes the correction back.
+    Where the field jumps between two steps, the jump is added to the slope; the inverse subtracts
+    it.
 
     Args:
         steps: the number of steps.
@@ -39,30 +36,32 @@ class ReversibleSolver(Solver):
     steps: int
     degree: ClassVar[int] = 2
     parts: ClassVar[int]
-    place: ClassVar[Fraction]  #: where in a step k is evaluated
+    place: ClassVar[Fraction]  #: the fraction of a step at which k is evaluated
 
     @abstractmethod
     def rows(self, h: float) -> tuple[Weights, Sequence[Weights]]:
-        """The weights c, and for each part those of all parts, of q and of k."""
+        """The weights c, and a row [m_i, n_i, b_i] for each part."""
 
-    def combined(self, parts: Sequence[State], q: State, k: State, h: float) -> list[State]:
+    def advance(self, parts: Sequence[State], q: State, k: State, h: float) -> list[State]:
+        """The parts at the end of a step."""
         return [linear(row, [*parts, q, k]) for row in self.rows(h)[1]]
 
     def step(self, evaluate: Sequence[Evaluate], parts: Sequence[State], h: float) -> list[State]:
-        """One step, from the field at its own stage and beyond it where it jumps."""
+        """One step, given the field at its own stage and at those of a jump at its end."""
         own, *jump = evaluate
         q = linear(self.rows(h)[0], parts)
-        out = self.combined(parts, q, own(q), h)
+        out = self.advance(parts, q, own(q), h)
         if jump:
             values = [f(out[-2]) for f in jump]
             out[-1] = linear([1, -1, 1], [out[-1], *values]) if len(values) > 1 else values[0]
         return out
 
     @staticmethod
-    def shares(h: float, fraction: float) -> tuple[float, float, float]:
-        """The state at a fraction of a step, so that no jump at its end counts.
+    def interpolation_weights(h: float, fraction: float) -> tuple[float, float, float]:
+        """The weights that interpolate the state at a fraction of a step.
 
-        The weights of the state and of the slope at the start, and of the state at the end.
+        They are those of the state and the slope at the start, and of the state at the end. The
+        slope at the end has none, since the field may jump there.
         """
         x = min(fraction, 1.0)
         return 1 - x * x, h * (x - x * x), x * x
@@ -72,12 +71,21 @@ class ReversibleSolver(Solver):
         start, width = Fraction(span[0]), Fraction(span[1]) - Fraction(span[0])
         return Stage(start + width * n / self.steps, sides(*span)[0])
 
-    def plan(self, span: Span, jumps: Depths) -> tuple[tuple[Stage, ...], ...]:
+    @cached
+    def plan(self, span: Span, jumps: tuple[float, ...]) -> tuple[tuple[Stage, ...], ...]:
         """The stages of every step: its own, then those at a jump of the field at its end."""
-        # Compiled code keeps no cache.
-        return (_plan if torch.compiler.is_compiling() else _known_plan)(self, span, tuple(jumps))
+        ends, (first, last) = grid(span, self.steps), sides(*span)
+        near = 1e-9 * abs(span[1] - span[0]) / self.steps  # depths and jumps are rounded
+        plan = []
+        for start, end in itertools.pairwise(ends):
+            at_end = self.place == 1
+            stages = [Stage(start + (end - start) * self.place, last if at_end else "right")]
+            if end != ends[-1] and any(abs(float(end) - jump) <= near for jump in jumps):
+                stages += [Stage(end, first)] if at_end else [Stage(end, last), Stage(end, first)]
+            plan.append(tuple(stages))
+        return tuple(plan)
 
-    def schedule(self, span: Span, jumps: Depths) -> tuple[Stage, ...]:
+    def schedule(self, span: Span, jumps: tuple[float, ...]) -> tuple[Stage, ...]:
         return (self.start_stage(span, 0), *itertools.chain(*self.plan(span, jumps)))
 
     def integrate(
@@ -88,14 +96,14 @@ class ReversibleSolver(Solver):
         every = dynamics.on_grid(lambda: self.schedule(span, dynamics.jumps))
         dynamics.accept()
         fractions = self.fractions(span, save_at)
-        saved = at_start(z, save_at, sum(map(len, fractions)))
+        saved = saved_at_start(z, save_at, sum(map(len, fractions)))
         parts, at = [*[z] * (self.parts - 1), every[0](z)], 1
         for n, stages in enumerate(plan):
             before, parts = parts, self.step(every[at : at + len(stages)], parts, h)
             at += len(stages)
             for x in fractions[n]:
                 ends = [before[0], before[-1], parts[0]]
-                saved.append(parts[0] if x >= 1 else linear(self.shares(h, x), ends))
+                saved.append(parts[0] if x >= 1 else linear(self.interpolation_weights(h, x), ends))
         if observe is not None:
             observe(parts)
         stats = Stats(len(every), self.steps, step_sizes=[abs(h)] * self.steps)
@@ -135,22 +143,3 @@ class AsynchronousLeapfrog(ReversibleSolver):
 
     def rows(self, h: float) -> tuple[Weights, Sequence[Weights]]:
         return [1, h / 2], [[1, 0, 0, h], [0, -1, 0, 2]]
-
-
-def _plan(
-    solver: ReversibleSolver, span: Span, jumps: tuple[float, ...]
-) -> tuple[tuple[Stage, ...], ...]:
-    ends, (first, last) = grid(span, solver.steps), sides(*span)
-    near = 1e-9 * abs(span[1] - span[0]) / solver.steps  # both are rounded, each in its own way
-    out = []
-    for start, end in itertools.pairwise(ends):
-        at_end = solver.place == 1
-        middle = start + (end - start) * solver.place
-        stages = [Stage(middle, last if at_end else "right")]
-        if end != ends[-1] and any(abs(float(end) - where) <= near for where in jumps):
-            stages += [Stage(end, first)] if at_end else [Stage(end, last), Stage(end, first)]
-        out.append(tuple(stages))
-    return tuple(out)
-
-
-_known_plan = functools.lru_cache(maxsize=128)(_plan)  # exact depths take time

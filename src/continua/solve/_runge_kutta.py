@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from abc import abstractmethod
 from fractions import Fraction
 from typing import Any
 
-import torch
-
 from continua._errors import ArgumentError
 from continua._values import value
 
-from ._dynamics import Depths, Dynamics, Span, Stage, State, Take
+from ._dynamics import Dynamics, Span, Stage, State, Take
 from ._interpolant import EveryStep
-from ._solver import Saves, Solver, Stats, Trajectory, at_start
+from ._solver import Saves, Solver, Stats, Trajectory, cached, saved_at_start
 from ._step import Scaled, Step, stages_between, step
 from ._tableau import Tableau
 
@@ -39,54 +36,55 @@ class RungeKutta(Solver):
     def degree(self) -> int:
         return max(map(len, self.tableau.dense))
 
-    def schedule(self, span: Span, jumps: Depths) -> tuple[Stage, ...] | None:
+    def schedule(self, span: Span, jumps: tuple[float, ...]) -> tuple[Stage, ...] | None:
         return None if self.steps is None else self.stages(span)
 
+    @cached
     def stages(self, span: Span) -> tuple[Stage, ...]:
         """Every evaluation of a solve over this span on the fixed grid, in order.
 
         Depths are exact: integers over the number of steps, never accumulated floats. The ends
-        of a step are sampled from inside the step, so that a function which jumps there is read
-        in the step's own cell; inside a step the side is right by convention.
+        of a step are sampled from inside the step, so that a function which jumps there takes
+        its value within the step; inside a step the side is right by convention.
         """
         if self.steps is None:
             raise ArgumentError(f"{self!r} chooses its own steps: it has no fixed grid")
-        # Compiled code keeps no cache.
-        return (_stages if torch.compiler.is_compiling() else _known_stages)(self, self.steps, span)
+        ends, tableau = grid(span, self.steps), self.tableau
+        steps = (stages_between(tableau, a, b) for a, b in itertools.pairwise(ends))
+        return tuple(stage for step in steps for stage in step[: tableau.stages])
 
     def integrate(
         self, dynamics: Dynamics, z: State, span: Span, save_at: Saves = (), observe: Any = None
     ) -> Trajectory:
         assert self.steps is not None
         h, count = (span[1] - span[0]) / self.steps, self.tableau.stages
-        take = self._taker(dynamics, span, h)
+        take = self._step_function(dynamics, span, h)
         dynamics.accept()
-        stats = Stats(self.steps * count, self.steps, step_sizes=[abs(h)] * self.steps)
-        every = save_at if isinstance(save_at, EveryStep) else None
-        watched = bool(save_at) or observe is not None
-        ends = grid(span, self.steps) if watched else ()
-        fractions = self.fractions(span, save_at) if watched else []
-        saved = at_start(z, save_at, sum(map(len, fractions)))
-        for n in range(self.steps):
-            if not watched:
+        if not save_at and observe is None:
+            for n in range(self.steps):
                 z = take(n, z)[0]  # the slopes are freed at once
-                continue
+            stats = Stats(self.steps * count, self.steps, step_sizes=[abs(h)] * self.steps)
+            return Trajectory(z, [], stats)
+        ends, fractions = grid(span, self.steps), self.fractions(span, save_at)
+        saved, stats = saved_at_start(z, save_at, sum(map(len, fractions))), Stats()
+        every = save_at if isinstance(save_at, EveryStep) else None
+        for n, (start, end) in enumerate(itertools.pairwise(ends)):
             before = z
             z, ks = take(n, z)
-            if fractions[n] or observe is not None:
-                made = Step(self.tableau, ends[n], ends[n + 1], before, z, ks, fractions[n])
-                states = made.saved(dynamics, stats)
-                saved += states
-                if observe is not None:
-                    observe(made)
-                if every and every.stops(float(ends[n]), float(ends[n + 1]), states):
-                    stats.evaluations -= (self.steps - n - 1) * count
-                    stats.steps, stats.step_sizes = n + 1, stats.step_sizes[: n + 1]
-                    break
+            stats.evaluations += count
+            stats.steps += 1
+            stats.step_sizes.append(abs(h))
+            made = Step(self.tableau, start, end, before, z, ks, fractions[n])
+            states = made.saved(dynamics, stats)
+            saved += states
+            if observe is not None:
+                observe(made)
+            if every and every.stops(float(start), float(end), states):
+                break
         taken = list(map(float, ends[: stats.steps + 1])) if every else []
         return Trajectory(z, saved, stats, ends=taken)
 
-    def _taker(self, dynamics: Dynamics, span: Span, h: float) -> Take:
+    def _step_function(self, dynamics: Dynamics, span: Span, h: float) -> Take:
         if dynamics.steps is not None:
             return dynamics.steps.on_grid(h, self.stages(span))
         evaluate = dynamics.on_grid(lambda: self.stages(span))
@@ -148,15 +146,3 @@ def grid(span: Span, steps: int) -> tuple[Fraction, ...]:
     """The ends of equal steps."""
     start, width = Fraction(span[0]), Fraction(span[1]) - Fraction(span[0])
     return tuple(start + width * n / steps for n in range(steps + 1))
-
-
-def _stages(method: RungeKutta, steps: int, span: Span) -> tuple[Stage, ...]:
-    tableau = method.tableau
-    return tuple(
-        stage
-        for start, end in itertools.pairwise(grid(span, steps))
-        for stage in stages_between(tableau, start, end)[: tableau.stages]
-    )
-
-
-_known_stages = functools.lru_cache(maxsize=128)(_stages)  # exact depths take time

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,7 +19,20 @@ from continua._values import Value, whole_number
 from ._dynamics import Depths, Dynamics, Span, Stage, State
 from ._interpolant import EveryStep
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 Saves = Depths | EveryStep
+
+
+def cached(f: F) -> F:
+    """Cache a function of hashable arguments; `torch.compile` sees the function itself."""
+    known = functools.lru_cache(maxsize=128)(f)
+
+    @functools.wraps(f)
+    def call(*args: Any) -> Any:
+        return (f if torch.compiler.is_compiling() else known)(*args)
+
+    return call  # type: ignore[return-value]
 
 
 class Status(enum.Enum):
@@ -34,31 +48,31 @@ class Status(enum.Enum):
 class Failure:
     """Where and why a solve stopped."""
 
-    depth: float  # how far it came
-    sample: int | None  # the sample that stopped it, where the state has samples
+    depth: float  # the depth that was reached
+    sample: int | None  # the sample that stopped the solve; None if the state has no samples
     norm: float  # the root mean square of the field there
-    step: float  # the last step that was tried
+    step: float  # the size of the last step that was tried
 
 
 @dataclass
 class Stats:
-    """What a solve cost, and its backward pass, once one has run that solves or evaluates."""
+    """What a solve cost."""
 
     evaluations: int = 0  # calls of the field
-    steps: int = 0  # that were taken
-    rejected: int = 0  # steps that were tried and given up
+    steps: int = 0  # steps that were taken
+    rejected: int = 0  # steps that were tried and rejected
     step_sizes: list[float] = field(default_factory=list)  # of the steps that were taken
-    backward: Stats | None = None
+    backward: Stats | None = None  # of a backward pass that evaluated the field again
 
 
 @dataclass(frozen=True, repr=False)
 class Solution:
-    """A trajectory, where it was asked for, in the structure of the state that was given.
+    """The result of a solve; states have the structure of the initial state.
 
     Attributes:
         s: the depths, `[T]`, or with a row per sample `[B, T]`.
         z: the states there, `[T, ...]` or `[B, T, ...]`.
-        final: the state at the end of the span, whether it was asked for or not.
+        final: the state at the end of the span.
         cost: the integral of the running cost over the whole span, per sample.
         stats: the numbers of evaluations and steps, and the step sizes.
         status: success, or why the solve stopped.
@@ -98,7 +112,7 @@ class Solution:
         return self.dense(torch.as_tensor(s, dtype=torch.float64))
 
     def rows(self) -> list[tuple[str, str]]:
-        """What it holds, in shapes: a name and a value per row."""
+        """A name and a description of each attribute, tensors by their shapes."""
         found = [("s", shape_of(self.s)), ("z", shape_of(self.z)), ("final", shape_of(self.final))]
         if self.cost is not None:
             found.append(("cost", shape_of(self.cost)))
@@ -120,20 +134,20 @@ class Solution:
 
 @dataclass
 class Trajectory:
-    """What a solver hands to a gradient: a `Solution` in terms of leaves."""
+    """What a solver returns: states are tuples of leaves."""
 
     final: State
     saved: list[State]
     stats: Stats
     status: Status = Status.SUCCESS
     failure: Failure | None = None
-    ends: list[float] = field(default_factory=list)  # of all steps, if states of `EveryStep`
+    ends: list[float] = field(default_factory=list)  # of the steps, if `EveryStep` was saved
 
 
 class Solver(Value, ABC):
     """How a trajectory is computed: a method and its step control.
 
-    A solver is a value: frozen, and equal to any other with the same arguments.
+    A solver is a value: it is frozen, and equal to any other with the same arguments.
 
     Attributes:
         steps: the number of equal steps; None where the solver chooses its own.
@@ -160,30 +174,35 @@ class Solver(Value, ABC):
         return self if self.steps is None else self.with_steps(self.steps * factor)
 
     def evaluations(self, span: Span) -> int | None:
-        """How often a solve over this span calls the field; None if that is not known before."""
+        """How often a solve over this span calls the field; None if steps are adaptive."""
         stages = self.schedule(span, ())
         return None if stages is None else len(stages)
 
     @abstractmethod
-    def schedule(self, span: Span, jumps: Depths) -> tuple[Stage, ...] | None:
-        """Every evaluation, in order, of a field with such jumps; None if steps are adaptive."""
+    def schedule(self, span: Span, jumps: tuple[float, ...]) -> tuple[Stage, ...] | None:
+        """Every evaluation of a field with these jumps, in order; None if steps are adaptive."""
 
     @property
     @abstractmethod
     def degree(self) -> int:
-        """Of the polynomial that is the solution within a step."""
+        """The degree of the polynomial that interpolates the solution within a step."""
 
     @abstractmethod
     def integrate(
         self, dynamics: Dynamics, z: State, span: Span, save_at: Saves = (), observe: Any = None
     ) -> Trajectory:
-        """Follow the field from the state z at one end of the span to the other.
+        """Integrate the field from the state z at the start of the span to its end.
 
-        The states at `save_at` are returned as well; `observe` is called with every step.
+        Args:
+            dynamics: the field.
+            z: the state at the start.
+            span: from where to where.
+            save_at: where to save states.
+            observe: called with every step, or with the parts at the end of a reversible solve.
         """
 
     def fractions(self, span: Span, save_at: Saves) -> list[list[float]]:
-        """For each step of the fixed grid the depths to save within it, as fractions of it."""
+        """For each step of the fixed grid the fractions of it at which to save states."""
         assert self.steps is not None
         if isinstance(save_at, EveryStep):
             return [list(save_at.fractions)] * self.steps
@@ -199,6 +218,6 @@ class Solver(Value, ABC):
         return out
 
 
-def at_start(z: State, save_at: Saves, later: int) -> list[State]:
-    """The saved states that are the start; `later` of them lie within steps."""
+def saved_at_start(z: State, save_at: Saves, later: int) -> list[State]:
+    """The states that are saved at the start, if `later` others are saved within steps."""
     return [z] * (1 if isinstance(save_at, EveryStep) else len(save_at) - later)

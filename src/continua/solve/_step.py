@@ -25,7 +25,7 @@ class Scaled:
 
 
 def stages(scaled: Scaled, evaluate: Sequence[Evaluate], z: State, ks: list[State]) -> State:
-    """Add the slopes at further stages to `ks`; the argument of the last one."""
+    """Add the slopes at further stages to `ks`; return the argument of the last one."""
     at = z
     for row, f in zip(scaled.rows[len(ks) :], evaluate, strict=False):
         at = combine(z, ks, row) if row else z
@@ -34,7 +34,7 @@ def stages(scaled: Scaled, evaluate: Sequence[Evaluate], z: State, ks: list[Stat
 
 
 def step(scaled: Scaled, evaluate: Sequence[Evaluate], z: State, ks: list[State]) -> State:
-    """The end of a step from z; `ks` holds the known slopes, to which the others are added."""
+    """The end of a step from z; slopes that are missing in `ks` are added to it."""
     at = stages(scaled, evaluate, z, ks)
     return at if len(ks) == scaled.last else combine(z, ks, scaled.weights)
 
@@ -53,7 +53,7 @@ class Step:
 
     @cached_property
     def h(self) -> float:
-        """The signed length; fractions take long to subtract."""
+        """The signed length."""
         return float(self.end - self.start)
 
     def complete(self, dynamics: Dynamics, stats: Stats) -> None:
@@ -65,28 +65,24 @@ class Step:
             stats.evaluations += len(missing)
 
     def at(self, fraction: float) -> State:
-        """The state at a fraction of the step; all stages must be there."""
+        """The state at a fraction of the step, which needs all stages."""
         weights = [self.h * w for w in self.tableau.weights(fraction)]
         return combine(self.z, self.ks, nonzero(weights))
 
-    def asked(self) -> list[State]:
-        """The states that were asked for, by the continuous extension."""
-        return [self.end_state if x >= 1 else self.at(x) for x in self.fractions]
-
     def saved(self, dynamics: Dynamics, stats: Stats) -> list[State]:
-        """The same; the stages that it needs are evaluated if they are not there yet."""
+        """The states at `fractions`; stages that are missing are evaluated."""
         if any(fraction < 1 for fraction in self.fractions):
             self.complete(dynamics, stats)
-        return self.asked()
+        return [self.end_state if x >= 1 else self.at(x) for x in self.fractions]
 
 
 def sides(start: Any, end: Any) -> tuple[Side, Side]:
-    """From which side a step samples its start and its end: from inside."""
+    """The sides from which a step samples its start and its end: from inside the step."""
     return ("right", "left") if end > start else ("left", "right")
 
 
 def stages_between(tableau: Tableau, start: Any, end: Any) -> list[Stage]:
-    """The stages of one step, all of them."""
+    """All stages of one step."""
     first, last = sides(start, end)
     places: Sequence[Any] = tableau.c if isinstance(start, Fraction) else tableau.floats.c
     out = []
