@@ -93,9 +93,13 @@ def compile_with_inductor(graph: fx.GraphModule) -> Callable[[list[Tensor]], Seq
     from torch._inductor.compile_fx import compile_fx_inner
 
     examples = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
+    # As traced, strides included: another program takes what this one keeps.
+    end = graph.graph.output_node()
+    end.meta["user_visible_output_idxs"] = list(range(len(end.args[0])))
     # Sizes, strides and precisions are checked once per solve, not at every step.
     settings: dict[str, Any] = {
         "size_asserts": False,
+        "layout_optimization": False,  # channels last inside costs more than it gains
         "fx_graph_cache": True,
         "compile_threads": 1,  # no further processes, which would outlive a solve
     }
