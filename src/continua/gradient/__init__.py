@@ -19,7 +19,7 @@ from ._odeint import followed, odeint, solve
 from ._problem import CallableDynamics, Problem, RunningCost, cut, tensors_in, wanting
 from ._programs import Programs, checked_backend, exchanged, known_shared
 from ._reversible import Reversible
-from ._trace import Backend, Uncompilable
+from ._trace import Backend, Program, Uncompilable
 
 __all__ = [
     # gradients
@@ -30,8 +30,8 @@ __all__ = [
     "CHANGED", "CallableDynamics", "checked_gradient", "checked_solver", "checked_span", "cut",
     "dependencies", "has_values", "tensors_in", "wanting", "with_finite_end",
     # compiled steps
-    "Programs", "Backend", "Uncompilable", "checked_backend", "compiled_first", "exchanged",
-    "known_shared", "surroundings", "cache_folder", "cached_files", "clear_cache",
+    "Program", "Programs", "Backend", "Uncompilable", "checked_backend", "compiled_first",
+    "exchanged", "known_shared", "surroundings", "cache_folder", "cached_files", "clear_cache",
 ]  # fmt: skip
 
 #: every gradient, by name

@@ -99,7 +99,7 @@ def compile_with_inductor(graph: fx.GraphModule) -> Callable[[list[Tensor]], Seq
     examples = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
     # As traced, strides included: another program takes what this one keeps.
     end = graph.graph.output_node()
-    end.meta["user_visible_output_idxs"] = list(range(len(end.args[0])))
+    end.meta["user_visible_output_idxs"] = list(range(len(end.args[0])))  # type: ignore[arg-type]
     # Sizes, strides and precisions are checked once per solve, not at every step.
     settings: dict[str, Any] = {
         "size_asserts": False,
@@ -113,7 +113,7 @@ def compile_with_inductor(graph: fx.GraphModule) -> Callable[[list[Tensor]], Seq
         _inductor_folder(),
         inductor.patch(settings),
         functorch.patch(bundled_autograd_cache=False),
-        torch.compiler.config.patch(cache_key_tag=PRODUCTS),
+        torch.compiler.config.patch(cache_key_tag=PRODUCTS),  # type: ignore[attr-defined]
     ):
         # Also what calls the kernels is C++: the calls take much of the time of a small step.
         compiled = compile_fx_inner(graph, examples, cpp_wrapper=True)

@@ -246,6 +246,8 @@ class _Weights:
 
     def __init__(self, job: CompiledAdjoint, source: Source, like: State):
         self.source, self.like, self.at_stages = source, like, False
+        job.programs.recognise(source)
+        source.programs = job.programs
         self._job, self._shared = job, contiguous([t.detach() for t in source.shared])
         self._found: WeightGradients | None = None
         self._stages: list[Stage] = []  # of the nodes that were gathered

@@ -11,6 +11,8 @@ from torch import Tensor, fx
 
 #: up to how many multiplications a product is inlined
 LARGEST = 1 << 21
+#: and how many numbers it may copy, on the stack
+COPIED = 1 << 15
 
 # The sums of R rows and V vectors stay in registers, while k runs. What is not contiguous along the
 # vectors is copied first.
@@ -85,6 +87,7 @@ inline void product(const T* a, const T* b, T* y) {
 
 #: tells programs on disk with another source apart
 PRODUCTS = hashlib.sha256(SOURCE.encode()).hexdigest()
+_kept: list[Any] = []
 
 
 @functools.cache
@@ -97,7 +100,7 @@ def product() -> Any:
     except ImportError:
         return None
 
-    class Product(CppTemplate):  # type: ignore[misc]
+    class Product(CppTemplate):
         def __init__(self, inputs: Any, layout: Any):
             super().__init__("product", inputs, layout, num_threads=1)
 
@@ -112,19 +115,19 @@ def product() -> Any:
             call = f"continua::product<{arguments}>({', '.join(first)}, y);"
             return f'{self.header().getvalue()}{SOURCE}extern "C"\n{head}\n{{\n  {call}\n}}\n'
 
-    library = torch.library.Library("continua", "FRAGMENT")
+    library: Any = torch.library.Library("continua", "FRAGMENT")  # type: ignore[no-untyped-call]
     library.define("product(Tensor a, Tensor b) -> Tensor")
     library.impl("product", torch.mm, "CompositeExplicitAutograd")
     operator = torch.ops.continua.product.default
 
     def lowered(a: Any, b: Any) -> Any:
-        *_, layout, a, b = mm_args(a, b)
+        *_, layout, a, b = mm_args(a, b)  # type: ignore[no-untyped-call]
         for t in (a, b):
             t.freeze_layout()
-        return Product([a, b], layout).generate().output_node()
+        return Product([a, b], layout).generate().output_node()  # type: ignore[no-untyped-call]
 
     lowering.register_lowering(operator, type_promotion_kind=None)(lowered)
-    operator.library = library  # which lives as long
+    _kept.append(library)  # the operator lives as long
     return operator
 
 
@@ -132,12 +135,10 @@ def inline_products(graph: fx.GraphModule) -> None:
     """Let small matrix products of a graph be inlined."""
     aten = torch.ops.aten
     for node in list(graph.graph.nodes):
-        if node.target is aten.mm.default:
-            factors, more = node.args, ()
-        elif node.target is aten.addmm.default and not node.kwargs:
-            factors, more = node.args[1:], node.args[:1]
-        else:
+        if node.kwargs or node.target not in (aten.mm.default, aten.addmm.default):
             continue
+        *more, first, second = node.args
+        factors = first, second
         a, b = (factor.meta["val"] for factor in factors)
         if not _is_small(a, b) or (operator := product()) is None:
             continue
@@ -154,9 +155,11 @@ def inline_products(graph: fx.GraphModule) -> None:
 
 
 def _is_small(a: Tensor, b: Tensor) -> bool:
-    sizes = (*a.shape, b.shape[1], *a.stride(), *b.stride())
+    sizes: list[Any] = [*a.shape, b.shape[1], *a.stride(), *b.stride()]
     if a.device.type != "cpu" or a.dtype not in (torch.float32, torch.float64):
         return False
-    if not all(isinstance(n, int) for n in sizes):  # symbols
+    if any(type(n) is not int for n in sizes):  # symbols
         return False
-    return 0 < a.shape[0] * a.shape[1] * b.shape[1] <= LARGEST
+    m, k, n = *a.shape, b.shape[1]
+    copied = m * n + m * k + k * n if n < 16 else k * n * (b.stride(1) != 1)
+    return 0 < m * k * n <= LARGEST and copied <= COPIED

@@ -44,6 +44,7 @@ class StepPrograms:
         self.programs, self.solver, self.source, self.leaves = programs, solver, source, len(z)
         self.shared = contiguous([t.detach() for t in source.shared])
         programs.recognise(source)
+        source.programs = programs
 
     def step(self, count: int, z: State, h: Tensor, rows: Sequence[Tensor], dense: bool) -> Program:
         """The end of a step, the slopes at its stages if they are wanted, the state it leaves."""

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -57,6 +57,7 @@ class Source(ABC):
     state: int = 0  # how many of the rows are state that is updated
     weights: int = 0  # how many of the rows, the first ones, get gradients
     numbers: int = 0  # how many numbers the rows of one stage are
+    programs: Any = None  # of the solve, for a source that reads by programs too
 
     @abstractmethod
     def rows(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
@@ -67,8 +68,8 @@ class Source(ABC):
         """The field at so many stages as a function of what is shared and of rows."""
 
     @abstractmethod
-    def pull(self, stages: Sequence[Stage], gradients: Mapping[int, Tensor]) -> None:
-        """Gather the gradients of rows at these stages, `[E, ...]`, by place."""
+    def pull(self, stages: Sequence[Stage], gradients: Mapping[int, Sequence[Tensor]]) -> None:
+        """Gather the gradients of rows at these stages by place, `[e, ...]` each, in order."""
 
     @abstractmethod
     def gradients(self, shared: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
