@@ -115,6 +115,7 @@ def _refuse(z: State) -> None:
 class CompiledJob(CheckpointJob):
     """`Checkpoint` with compiled steps: their vjp runs backward over the steps that were taken."""
 
+    many = True
     programs: Programs
     program: Program  # of the backward pass
     source: Source  # of the forward pass

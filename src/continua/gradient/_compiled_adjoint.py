@@ -44,6 +44,7 @@ Nodes = tuple[list[Stage], list[list[float]], list[float]]
 class CompiledAdjoint(AdjointJob):
     """`Adjoint` with compiled steps, forward and backward."""
 
+    many = True
     programs: Programs
     weights: _Weights | None = None  # None if the backward pass is not compiled
     at_once: bool = False  # whether its steps give the gradients of the weights

@@ -47,6 +47,8 @@ class Job(ABC):
     span: Span
     save_at: Saves
     leaves: int  # of the state
+    #: whether many small tensors are stored, which autograd takes longer to keep than a list does
+    many: ClassVar[bool] = False
     stored: list[Tensor] = field(default_factory=list)  # for the backward pass; autograd keeps it
     trajectory: Trajectory = field(init=False)  # what the forward pass found, without its tensors
 
@@ -177,7 +179,11 @@ class _Solve(torch.autograd.Function):
         ctx.job = job
         device = z[0].device.type
         ctx.autocast = (device, torch.get_autocast_dtype(device)) if autocast_on(device) else None
-        ctx.save_for_backward(*job.stored)
+        # Hooks of saved tensors are to see them all.
+        hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+        ctx.held = job.stored if job.many and not hooked else None
+        # One of them tells whether the graph was freed.
+        ctx.save_for_backward(*(job.stored if ctx.held is None else job.stored[:1]))
         ctx.read, ctx.versions = inputs[n:], versions(inputs[n:])
         out = [job.trajectory.final, *job.trajectory.saved]
         job.stored, job.trajectory = [], replace(job.trajectory, final=(), saved=[])
@@ -198,6 +204,10 @@ class _Solve(torch.autograd.Function):
         if ctx.versions != versions(ctx.read):
             raise SolveError(CHANGED)
         job.stored = list(ctx.saved_tensors)
+        if ctx.held is not None:
+            job.stored = ctx.held
+            if not torch._C._autograd._get_current_graph_task_keep_graph():
+                ctx.held = []
         final, *saved = split(grads, job.leaves)
         stats = job.trajectory.stats.backward = Stats()
         mixed: AbstractContextManager[object] = nullcontext()
