@@ -141,15 +141,7 @@ class BlockSource(Source):
         return self._known[1]
 
     def rows(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
-        if self.programs is not None and all(pack.smooth for pack in self._packs):
-            points = self._dynamics.points_of(stages) if self._packs else ()
-            where = torch.tensor([p.depth for p in points], dtype=torch.float64, device="cpu")
-            known: dict[Basis, Tensor] = {}
-            rows = [self._read(pack, where, known) for pack in self._packs]
-            self._known = stages, known
-        else:
-            at = self._at(stages)
-            rows = [pack.rows(at[pack.basis]) for pack in self._packs]
+        rows = self._weights(stages) if self._packs else []
         if self._states:
             samplings = self._dynamics.samplings(self._run, stages)
             weights = self._dynamics.state_at(self._run, samplings, stages)
@@ -157,6 +149,16 @@ class BlockSource(Source):
             rows += [values[name] for name in self._states]
         depths = self._dynamics.depths(stages)
         return [*rows, torch.stack(list(depths))] if depths else rows
+
+    def _weights(self, stages: Sequence[Stage]) -> list[Tensor]:
+        if self.programs is None or not all(pack.smooth for pack in self._packs):
+            at = self._at(stages)
+            return [pack.rows(at[pack.basis]) for pack in self._packs]
+        depths = [point.depth for point in self._dynamics.points_of(stages)]
+        s = torch.tensor(depths, dtype=torch.float64, device="cpu")
+        known: dict[Basis, Tensor] = {}
+        self._known = stages, known
+        return [self._read(pack, s, known) for pack in self._packs]
 
     def _read(self, pack: _Pack, depths: Tensor, known: dict[Basis, Tensor]) -> Tensor:
         """The weights of a pack at some depths, by a program: a few operations take longer."""
