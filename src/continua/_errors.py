@@ -9,7 +9,14 @@ __all__ = [
     "ModuleError",
     "ShapeError",
     "SolveError",
+    "first_line",
 ]
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of the message of an error; its type if it has no message."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
 
 
 class ContinuaError(Exception):

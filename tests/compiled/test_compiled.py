@@ -158,17 +158,6 @@ def test_with_inductor(kind, basis, solver, gradient, dtype):
     check(kind, basis, solver, gradient, "inductor", dtype)
 
 
-@pytest.mark.compiled
-@pytest.mark.parametrize("gradient", [ct.Backprop(), ct.Checkpoint()], ids=str)
-def test_convolutions_with_inductor(gradient):
-    """Inductor may choose another memory layout for what a step keeps."""
-    torch.manual_seed(0)
-    field = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4))
-    block = ct.ODEBlock(field, ct.PiecewiseConstant(2), ct.Heun(steps=2), gradient).double()
-    x = torch.randn(6, 4, 8, 8, dtype=torch.float64)
-    agree(block, lambda block, x: block(x), x, "inductor", 1e-10)
-
-
 @pytest.mark.slow
 def test_inductor_on_one(tmp_path, monkeypatch):
     monkeypatch.setenv("CONTINUA_CACHE", str(tmp_path))

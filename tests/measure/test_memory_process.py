@@ -24,6 +24,27 @@ def test_a_process_of_its_own_confirms_the_peak():
     assert "process peak" in str(report)
 
 
+def test_a_converted_model_of_transformers_in_a_process_of_its_own():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        hidden_size=8,
+        num_attention_heads=2,
+        intermediate_size=8,
+        num_hidden_layers=2,
+        vocab_size=32,
+    )
+    model = ct.convert(transformers.BertModel(config).eval())
+    ids = torch.arange(1, 9)[None]
+    (row,) = ct.memory(
+        model, ids, methods=[ct.Backprop()], loss=mean_square_of_state, confirm=True
+    ).rows
+    assert row.process >= 0
+
+
+def mean_square_of_state(out):
+    return out.last_hidden_state.square().mean()
+
+
 def mean_square_of_net(out):
     return mse_loss(out, torch.zeros_like(out))
 

@@ -56,7 +56,7 @@ class Pace:
         self.stage, self.began, self.first = "", 0.0, 0
 
     def __call__(self, now: Progress) -> str:
-        from continua.train import told_left
+        from continua.train import format_time_left
 
         clock_time = time.monotonic()
         if now.stage != self.stage:
@@ -64,9 +64,9 @@ class Pace:
         if now.done >= now.total:
             return ""
         if now.left is not None:
-            return told_left(now.left)
+            return format_time_left(now.left)
         done, took = now.done - self.first, clock_time - self.began
-        return told_left(took / done * (now.total - now.done)) if done and took > 2 else ""
+        return format_time_left(took / done * (now.total - now.done)) if done and took > 2 else ""
 
 
 class PlainLines:

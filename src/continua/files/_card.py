@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import nn
 
@@ -12,6 +12,31 @@ from continua._tables import markdown_table
 from continua.transform import Elastic
 
 from ._factory import FACTORIES, qualified
+
+CARD = """\
+---
+{metadata}
+---
+
+# {name}
+
+The weights of this network are functions of depth, which continua evaluates.
+
+{facts}
+
+## Load
+
+```
+pip install "continua-torch[{extras}]"
+```
+
+```python
+{code}
+```
+
+The repository holds no code. `config.json` names the function that makes the model; continua calls
+it only if it is on continua's own list or if you hand it over, and ignores any other file.
+"""
 
 
 class Table(Protocol):
@@ -21,73 +46,41 @@ class Table(Protocol):
         """A head, then a row per size."""
 
 
-SAFE = """\
-The repository holds no code. `config.json` names the function that makes the model; continua calls
-it only if it is on continua's own list or if you hand it over, and ignores any other file."""
-
-
 def card(
-    model: nn.Module,
-    repo: str,
-    config: Mapping[str, Any],
-    metadata: str,
-    *,
-    facts: Mapping[str, str | None],
-    front: Table | None,
-    measure: str,
-    figure: str | None,
+    model: nn.Module, repo: str, factory: str, metadata: str, facts: Mapping[str, str | None]
 ) -> str:
-    """A page in Markdown: what a model is, how to load it and what its sizes are worth.
-
-    Args:
-        model: what is saved.
-        repo: its name on the hub.
-        config: of the saved model.
-        metadata: for the hub, in YAML.
-        facts: what to say of the model; None is not stated.
-        front: a table of its sizes.
-        measure: what the values in the table are.
-        figure: the name of an image.
-    """
-    name, factory = repo.rpartition("/")[2], config["factory"]["name"]
-    extras = "hub,transformers" if factory.startswith("transformers.") else "hub"
-    sizes = list(model.sizes) if isinstance(model, Elastic) else []
-    known = [f"- {what}: {said or 'not stated'}" for what, said in facts.items()]
-    if sizes:
-        known.append(f"- Sizes: {', '.join(map(repr, sizes))}, all in one file")
-    parts = [
-        f"---\n{metadata.strip()}\n---",
-        f"# {name}",
-        "The weights of this network are functions of depth, which continua evaluates.",
-        "\n".join(known),
-        f'## Load\n\n```\npip install "continua-torch[{extras}]"\n```',
-        f"```python\n{_loading(repo, factory, sizes)}\n```",
-        SAFE,
-    ]
-    if front is not None:
-        head, *rows = front.rows()
-        named = [measure if cell == "value" else cell for cell in head]
-        parts.append(f"## Sizes\n\n{markdown_table([named, *rows])}")
-        parts.append("A star marks a size than which no other is better, smaller and faster.")
-    if figure is not None:
-        parts.append(f"![{measure} of the sizes]({figure})")
-    return "\n\n".join(parts) + "\n"
+    """A page in Markdown: metadata for the hub, facts about a model, and how to load it."""
+    return CARD.format(
+        metadata=metadata.strip(),
+        name=repo.rpartition("/")[2],
+        facts="\n".join(f"- {name}: {fact or 'not stated'}" for name, fact in facts.items()),
+        extras="hub,transformers" if factory.startswith("transformers.") else "hub",
+        code=_code(model, repo, factory),
+    )
 
 
-def _loading(repo: str, factory: str, sizes: Sequence[Any]) -> str:
-    """The lines that load a model."""
-    lines, arguments = ["import continua as ct"], [repr(repo).replace("'", '"')]
+def sizes_section(front: Table, measure: str) -> str:
+    """The section with the table of the sizes; `measure` says what its values are."""
+    head, *rows = front.rows()
+    table = markdown_table([[measure if cell == "value" else cell for cell in head], *rows])
+    note = "A star marks a size than which no other is better, smaller and faster."
+    return f"\n## Sizes\n\n{table}\n\n{note}\n"
+
+
+def _code(model: nn.Module, repo: str, factory: str) -> str:
+    """The lines that load a model, of an elastic one the smallest size."""
+    imports, arguments = "import continua as ct\n", f'"{repo}"'
+    sizes = model.sizes if isinstance(model, Elastic) else ()
     numbers = [size for size in sizes if isinstance(size, int)]
     if numbers:
-        arguments.append(f"size={numbers[-1]}")
+        arguments += f", size={numbers[-1]}"
     if factory not in FACTORIES:
         module, _, name = factory.partition(":")
-        top = module.partition(".")[0]
         # As people import it: transformers offers BertModel itself, for instance.
+        top = module.partition(".")[0]
         offered = getattr(sys.modules.get(top), name, None)
         if offered is not None and qualified(offered) == factory:
             module = top
-        where = "your_module" if module == "__main__" else module
-        lines.append(f"from {where} import {name}")
-        arguments.append(f"factory={name}")
-    return "\n".join([*lines, "", f"model = ct.from_pretrained({', '.join(arguments)})"])
+        imports += f"from {'your_module' if module == '__main__' else module} import {name}\n"
+        arguments += f", factory={name}"
+    return f"{imports}\nmodel = ct.from_pretrained({arguments})"

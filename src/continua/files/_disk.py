@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and the one reader of JSON."""
+"""Files that are written whole or not at all, and the one reader of JSON."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import hashlib
 import json
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,70 +20,62 @@ from continua._errors import FileError
 #: bounds of a JSON file: its bytes, how deep it nests, the digits of an integer
 MOST_BYTES, MOST_LEVELS, MOST_DIGITS = 2**24, 64, 19
 CHECKSUMS = "SHA256SUMS"
-#: all but the brackets outside of strings; no way back, so that no text takes long
-_BETWEEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[^][{}"]++', re.DOTALL)
-_PAIR = re.compile(r"\[\]|\{\}")
+#: everything but the brackets outside of strings; possessive, so that no text takes long
+_NO_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[^][{}"]++', re.DOTALL)
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write all files under temporary names, then rename them; others wait for all of it."""
-    temporary: list[tuple[str, Path]] = []
+    """Write files to a folder, each whole or not at all; the folder is made if it does not exist.
+
+    All are written under temporary names, and then renamed while other writers wait.
+    """
+    temporary: dict[str, Path] = {}
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             handle, path = tempfile.mkstemp(dir=folder, prefix=f".{name}-")
-            temporary.append((path, folder / name))
+            temporary[name] = Path(path)
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(path, 0o644)
-        with _alone(folder):
-            for path, place in temporary:
-                os.replace(path, place)
-            sync_folder(folder)
+        with _locked(folder):
+            for name, hidden in temporary.items():
+                os.replace(hidden, folder / name)
+    except OSError as error:
+        place = folder / next(iter(files)) if len(files) == 1 else folder
+        raise FileError(f"cannot write to {place}: {error.strerror or error}") from error
     finally:
-        for path, _ in temporary:
-            Path(path).unlink(missing_ok=True)
+        for hidden in temporary.values():
+            hidden.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder, where the system has such locks."""
-    try:
-        import fcntl
-    except ImportError:
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder while files in it are renamed, then sync it: their names are in the folder."""
+    if sys.platform == "win32":  # which cannot open a folder, and need not sync it
         yield
         return
+    import fcntl
+
     handle = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(handle)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder last: a rename is in the folder, not in the file."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # Windows opens no folders, and needs none
-        return
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system without it
-            raise
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system without sync
+                raise
     finally:
         os.close(handle)
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file beside its place, then move it there: it is never half there."""
-    try:
-        write_files(path.parent, {path.name: content})
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror or error}") from error
+    """Write one file, whole or not at all."""
+    write_files(path.parent, {path.name: content})
 
 
 def as_json(value: Any) -> bytes:
@@ -116,17 +110,16 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
 
 
 def parse_json(content: bytes, where: str) -> dict[str, Any]:
-    """The object that a text holds; errors say where it is from."""
+    """The object that a JSON text holds; errors say where the text is from."""
     try:
         text = content.decode("utf-8")
-        brackets = _BETWEEN.sub("", text)
-        for _ in range(MOST_LEVELS):
-            brackets = _PAIR.sub("", brackets)
-        # What is left of a text of fewer levels is unbalanced, and json says where.
-        if _PAIR.search(brackets) or len(brackets.strip("]}")) > MOST_LEVELS:
+        # Before it is parsed: the parser calls itself for each level.
+        brackets = _NO_BRACKETS.sub("", text)
+        levels = accumulate(1 if bracket in "[{" else -1 for bracket in brackets)
+        if max(levels, default=0) > MOST_LEVELS:
             raise ValueError(f"it nests more than {MOST_LEVELS} levels")
         found = json.loads(text, parse_int=_integer)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise FileError(f"{where} cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise FileError(f"{where} holds no JSON object but {type(found).__name__}")
@@ -139,18 +132,11 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def entry(found: Mapping[str, Any], name: str, kind: Any, where: object) -> Any:
-    """One entry of an object, if it is there and of the right type.
-
-    Args:
-        found: the object.
-        name: of the entry.
-        kind: its type or types.
-        where: for the error.
-    """
-    if name not in found:
+def entry(config: Mapping[str, Any], name: str, kind: Any, where: object) -> Any:
+    """One entry of a JSON object, if it exists and has this type; errors say where it is from."""
+    if name not in config:
         raise FileError(f"{where} lacks the entry {name!r}")
-    value = found[name]
+    value = config[name]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
         raise FileError(f"{where} has {name}={value!r:.60}, which is not of the right type")
     return value
@@ -165,8 +151,8 @@ def checksums(files: Mapping[str, bytes]) -> bytes:
     return "".join(lines).encode()
 
 
-def check_sums(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
-    """What these files hold, each as `SHA256SUMS` says."""
+def read_checked(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """The content of these files, each with the checksum in `SHA256SUMS`."""
     path = folder / CHECKSUMS
     lines = read_bytes(path, MOST_BYTES).decode("utf-8", "replace").splitlines()
     digests = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
@@ -183,5 +169,5 @@ def check_sum(path: Path, content: bytes, digest: object, where: str) -> None:
 
 
 def sha256(content: bytes) -> str:
-    """The checksum of a content."""
+    """The checksum of some bytes."""
     return hashlib.sha256(content).hexdigest()

@@ -18,7 +18,7 @@ from continua.field import copied
 from continua.gradient import Backprop
 from continua.transform import blocks_if_any, converted, revert
 
-from ._disk import write_files
+from ._disk import write_whole
 from ._extras import import_extra
 from ._onnx import Dimensions, compare, translate
 
@@ -55,12 +55,12 @@ def export(
     check: bool = True,
     **named: Tensor,
 ) -> Exported:
-    r"""Write a model as an ONNX file, in evaluation, with a free batch size.
+    r"""Write a model as an ONNX file, in evaluation mode, with a free batch size.
 
     Blocks on a fixed grid become plain operators; coefficients are stored once, whatever the number
-    of steps, and the file holds nothing of the machine that it was made on. It is run and compared
-    with the model, on the inputs and on twice as many if the model takes these, before it takes its
-    place. Needs the extra `export`.
+    of steps, and the file holds nothing of the machine that it was made on. Before it is written,
+    it is run and compared with the model, on the inputs and on inputs twice as large if the model
+    takes them. Needs the extra `export`.
 
     Args:
         model: any module; it is not changed.
@@ -77,41 +77,37 @@ def export(
         >>> print(ct.export(block, "model.onnx", torch.randn(3, 2)))  # doctest: +SKIP
         model.onnx: 2,292 bytes, ONNX opset 20, relative error 1.4e-07
     """
-    ready = _ready(model)
+    evaluated = _evaluation_copy(model)
     path = _checked_path(file)
-    given = (*inputs, *named.values())
-    if not given:
+    examples = (*inputs, *named.values())
+    if not examples:
         raise ArgumentError(
             "export needs an example of what the model takes: export(model, file, x)"
         )
-    for x in given:
+    for x in examples:
         if not isinstance(x, Tensor):
             raise ArgumentError(f"the inputs are tensors, not {type(x).__name__}")
         if x.numel() == 0:
             raise ArgumentError(f"an input is empty, of shape {list(x.shape)}: nothing to compare")
-    free = _free(dynamic, given)
+    free = _free_dimensions(dynamic, examples)
     if check:
         why = "to compare the file, export runs it in onnxruntime"
         import_extra("onnxruntime", why, "export")
-    ready = _called(ready, len(inputs), tuple(named), type(model).__name__)
-    examples = tuple(_enough(x, dims) for x, dims in zip(given, free, strict=True))
-    expected = _outputs(ready, examples)  # the model's errors are clearer than a tracer's
-    content, opset = translate(ready, examples, free)
+    evaluated = _with_named_inputs(evaluated, len(inputs), tuple(named), type(model).__name__)
+    examples = tuple(map(_at_least_two, examples, free))
+    expected = _outputs(evaluated, examples)  # the model's errors are clearer than a tracer's
+    content, opset = translate(evaluated, examples, free)
     error = None
     if check:
         error = compare(content, examples, expected)
-        more = tuple(_doubled(x, dims) for x, dims in zip(examples, free, strict=True))
+        larger = tuple(map(_doubled, examples, free))
         try:
-            expected = _outputs(ready, more)
+            expected = _outputs(evaluated, larger)
         except ContinuaError:
             pass  # the model limits the size, of a sentence for example
         else:
-            error = max(error, compare(content, more, expected))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_files(path.parent, {path.name: content})
-    except OSError as problem:
-        raise FileError(f"cannot write {path}: {problem.strerror or problem}") from problem
+            error = max(error, compare(content, larger, expected))
+    write_whole(path, content)
     return Exported(path, len(content), opset, error)
 
 
@@ -124,10 +120,9 @@ def _checked_path(file: Any) -> Path:
     return path
 
 
-def _free(dynamic: Any, inputs: Sequence[Tensor]) -> list[dict[int, str]]:
-    """The free dimensions of each input."""
-    all_of_one = isinstance(dynamic, Mapping)
-    each = [dynamic] * len(inputs) if all_of_one else dynamic
+def _free_dimensions(dynamic: Any, inputs: Sequence[Tensor]) -> list[dict[int, str]]:
+    """The free dimensions of each input, with their names."""
+    each = [dynamic] * len(inputs) if isinstance(dynamic, Mapping) else dynamic
     if not isinstance(each, list | tuple) or not all(isinstance(d, Mapping) for d in each):
         raise ArgumentError(
             "dynamic is a mapping from dimensions to names, as in {0: 'batch'}, or a list of one "
@@ -138,18 +133,19 @@ def _free(dynamic: Any, inputs: Sequence[Tensor]) -> list[dict[int, str]]:
             f"dynamic has {len(each)} mappings for {len(inputs)} inputs; give one for each, or one "
             "for all"
         )
+    largest = max(x.dim() for x in inputs)
     sizes: dict[str, int] = {}
-    found = []
-    for x, dims in zip(inputs, each, strict=True):
-        widest = max(y.dim() for y in inputs) if all_of_one else x.dim()
-        for d, name in dims.items():
-            number = isinstance(d, int) and not isinstance(d, bool) and d >= 0
-            if not number or not isinstance(name, str) or not name.isidentifier():
+    for x, names in zip(inputs, each, strict=True):
+        # One mapping for all inputs names a dimension of those that have it.
+        dimensions = largest if each is not dynamic else x.dim()
+        for d, name in names.items():
+            is_index = isinstance(d, int) and not isinstance(d, bool) and d >= 0
+            if not is_index or not isinstance(name, str) or not name.isidentifier():
                 raise ArgumentError(
                     "dynamic maps dimensions to names, as in {0: 'batch'}, not "
                     f"{{{d!r}: {name!r}}}"
                 )
-            if d >= widest:
+            if d >= dimensions:
                 raise ArgumentError(
                     f"dynamic has {{{d}: {name!r}}}, and an input of shape {list(x.shape)} has no "
                     f"dimension {d}"
@@ -159,26 +155,30 @@ def _free(dynamic: Any, inputs: Sequence[Tensor]) -> list[dict[int, str]]:
                     f"{name!r} is {sizes[name]} in one input and {x.shape[d]} in another; give "
                     "them other names in dynamic, or one size"
                 )
-        found.append({d: name for d, name in dims.items() if d < x.dim()})
-    return found
+    return [
+        {d: name for d, name in names.items() if d < x.dim()}
+        for x, names in zip(inputs, each, strict=True)
+    ]
 
 
-def _ready(model: nn.Module) -> nn.Module:
-    """A copy in evaluation, whose blocks can be written out."""
+def _evaluation_copy(model: nn.Module) -> nn.Module:
+    """A copy in evaluation mode, whose blocks can be written as ONNX."""
     for block in blocks_if_any(model).values():
         if block.solver.adaptive:
             raise ArgumentError(
                 f"{block.solver!r} chooses its steps as it goes, which no file can; choose a "
                 "fixed grid first: continua.compress(model, solver=continua.RK4(steps=8))"
             )
-    # The layers of a converted model are written out as they are.
-    ready = (revert(model) if converted(model) else copied(model)).eval().requires_grad_(False)
-    for block in blocks_if_any(ready).values():
+    # The layers of a converted model are written as they are.
+    made = (revert(model) if converted(model) else copied(model)).eval().requires_grad_(False)
+    for block in blocks_if_any(made).values():
         block.gradient = Backprop()  # ONNX has no operators for the others
-    return ready
+    return made
 
 
-def _called(model: nn.Module, count: int, named: Sequence[str], name: str) -> nn.Module:
+def _with_named_inputs(
+    model: nn.Module, count: int, named: Sequence[str], class_name: str
+) -> nn.Module:
     """The model behind a forward with one name for each input, whatever its own looks like."""
     parameters = inspect.signature(model.forward).parameters.values()
     own = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -186,11 +186,11 @@ def _called(model: nn.Module, count: int, named: Sequence[str], name: str) -> nn
     graph = fx.Graph()
     positional = tuple(map(graph.placeholder, names))
     graph.output(graph.call_module("model", positional, {n: graph.placeholder(n) for n in named}))
-    return fx.GraphModule({"model": model}, graph, class_name=name).eval()
+    return fx.GraphModule({"model": model}, graph, class_name=class_name).eval()
 
 
-def _enough(x: Tensor, dims: Dimensions) -> Tensor:
-    """The input, at least 2 along free dimensions: a size of 1 would become part of the file."""
+def _at_least_two(x: Tensor, dims: Dimensions) -> Tensor:
+    """The input, of at least 2 along free dimensions: a size of 1 would be fixed in the file."""
     for d in dims:
         if x.shape[d] == 1:
             x = x.repeat_interleave(2, d)
@@ -198,6 +198,7 @@ def _enough(x: Tensor, dims: Dimensions) -> Tensor:
 
 
 def _doubled(x: Tensor, dims: Dimensions) -> Tensor:
+    """The input, twice as large along free dimensions."""
     for d in dims:
         x = torch.cat([x, x.flip(d)], d)
     return x

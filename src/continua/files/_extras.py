@@ -9,13 +9,7 @@ from continua._errors import MissingPackageError
 
 
 def import_extra(name: str, why: str, extra: str) -> Any:
-    """A package of an extra.
-
-    Args:
-        name: of the package.
-        why: it is needed, for the error.
-        extra: that contains it.
-    """
+    """Import a package of an extra; an error says why it is needed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -1,7 +1,7 @@
 """A factory and its arguments as JSON: how to make a model again.
 
-A file names a factory, and only a listed one is called: `FACTORIES` holds those of continua and
-layers of torch, and a caller adds a factory or a package of their own. The name decides, before
+A file names a factory, which is called only if it is listed: `FACTORIES` has those of continua and
+layers of torch, and a caller adds a factory or a package of their own. Names are checked before
 anything is imported.
 """
 
@@ -13,10 +13,11 @@ import inspect
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from continua._errors import ArgumentError, FileError
 from continua._values import Value, from_config
@@ -31,7 +32,7 @@ V = TypeVar("V", bound=Value)
 
 #: bounds of numbers in a file: the functions of a basis, steps or any other, and trials
 MOST_FUNCTIONS, MOST_STEPS, MOST_TRIALS = 512, 4096, 10**6
-#: steps of all blocks, and steps times functions: so many are made in seconds
+#: steps of all blocks, and steps times functions: these are made in seconds
 MOST_ALL_STEPS, MOST_VALUES = 2**13, 2**19
 #: layers of torch.nn that a file may name
 LAYERS = (
@@ -42,9 +43,9 @@ LAYERS = (
     "TransformerDecoderLayer", "PReLU",
 )  # fmt: skip
 
-#: packages with functions that run what they are given; of torch only torch.nn can be trusted
+#: packages with functions that run code in their arguments; of torch only torch.nn can be trusted
 NEVER = {"torch", "continua", *sys.stdlib_module_names}
-#: every factory that a file may name without a word from the caller, by its names
+#: every factory that a file may name if the caller adds none, by its names
 FACTORIES: dict[str, Factory] = {}
 
 
@@ -74,58 +75,62 @@ def find_factory(name: str, trust: Sequence[str] = ()) -> Factory:
     if name in FACTORIES:
         return FACTORIES[name]
     module_name, _, path = name.partition(":")
-    if not any(_inside(module_name, package) for package in trust):
-        top = module_name.partition(".")[0]
-        shown = top[:60] if name.isprintable() else "..."
-        trusting = (
-            f", or trust its package with trust=[{shown!r}], on the command line --trust {shown}"
-        )
-        if module_name == "continua.recipes._own":
-            raise FileError(
-                "it is a model of a recipe of your own: call "
-                "continua.recipes.open_recipe('my_file.py:recipe') before you load it"
-            )
-        raise FileError(
-            f"it names the factory {name[:99]!r}, which is not on the list of what a file may "
-            f"call; if you know it, hand it over with continua.load(folder, factory=...)"
-            + ("" if top in NEVER or top == "__main__" else trusting)
-        )
+    if not any(_is_inside(module_name, package) for package in trust):
+        raise FileError(_refusal(name, module_name))
     if not re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", name) or "__" in module_name:
         raise FileError(
             f"it names the factory {name[:99]!r}, which is not of the form module:name, with a "
             "module that is no script"
         )
     try:
-        found: Any = importlib.import_module(module_name)
+        factory: Any = importlib.import_module(module_name)
         for part in path.split("."):
-            found = getattr(found, part)
+            factory = getattr(factory, part)
     except (ImportError, AttributeError) as error:
         raise FileError(
             f"the factory {name!r} cannot be imported: {error}; Python looks for it in the folders "
             "of PYTHONPATH"
         ) from error
     # What a trusted package itself imports, such as `os`, is not trusted with it.
-    own = any(_inside(str(getattr(found, "__module__", "")), package) for package in trust)
-    if not own or not _makes_module(found):
+    own = any(_is_inside(str(getattr(factory, "__module__", "")), package) for package in trust)
+    if not own or not _makes_module(factory):
         raise FileError(
             f"the factory {name!r} is neither an nn.Module class nor a function annotated to "
             "return one, defined in the trusted package"
         )
-    return found  # type: ignore[no-any-return]
+    return factory  # type: ignore[no-any-return]
+
+
+def _refusal(name: str, module_name: str) -> str:
+    """Why a file may not name this factory, and what to do."""
+    if module_name == "continua.recipes._own":
+        return (
+            "it is a model of a recipe of your own: call "
+            "continua.recipes.open_recipe('my_file.py:recipe') before you load it"
+        )
+    why = (
+        f"it names the factory {name[:99]!r}, which is not on the list of what a file may call; if "
+        "you know it, hand it over with continua.load(folder, factory=...)"
+    )
+    top = module_name.partition(".")[0]
+    if top in NEVER or top == "__main__":
+        return why
+    top = top[:60] if name.isprintable() else "..."
+    return f"{why}, or trust its package with trust=[{top!r}], on the command line --trust {top}"
 
 
 def _check_trust(trust: Sequence[str]) -> None:
     if isinstance(trust, str) or not all(isinstance(package, str) for package in trust):
         raise ArgumentError(f"trust is a list of names of packages, as in [{str(trust)!r}]")
     for package in trust:
-        if package.partition(".")[0] in NEVER and not _inside(package, "torch.nn"):
+        if package.partition(".")[0] in NEVER and not _is_inside(package, "torch.nn"):
             raise ArgumentError(
                 f"trust={package!r} would let a file run code of its own through functions of "
                 f"{package}; hand the factory over with factory=..."
             )
 
 
-def _inside(module: str, package: str) -> bool:
+def _is_inside(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
@@ -145,10 +150,10 @@ def describe(factory: Factory, arguments: dict[str, Any]) -> Recipe:
         signature.bind(**arguments)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"{name} cannot be called so: {error}") from None
-    encoded, values = encode(arguments, name), list(_values(arguments))
-    bases = [value for value in values if isinstance(value, Basis)]
-    # Blocks that are alike share a grid.
-    check_grids([(bases, value) for value in set(values) if isinstance(value, Solver)])
+    encoded, leaves = encode(arguments, name), tree_leaves(arguments)
+    bases = [leaf for leaf in leaves if isinstance(leaf, Basis)]
+    # Blocks with equal solvers share a grid.
+    check_grids((bases, solver) for solver in {leaf for leaf in leaves if isinstance(leaf, Solver)})
     return Recipe(factory, name, _defaults(signature) | encoded)
 
 
@@ -194,15 +199,6 @@ def check_grids(grids: Iterable[tuple[Iterable[Basis], Solver]]) -> None:
     ):
         if total > most:
             raise ArgumentError(f"there are {total:,} {name}, and a file has at most {most:,}")
-
-
-def _values(value: Any) -> Iterator[Value]:
-    """The bases, solvers and gradients in the arguments of a factory."""
-    if isinstance(value, Value):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _values(item)
 
 
 def encode(value: Any, where: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from continua._errors import ArgumentError, FileError
-from continua.transform import Choice
+from continua._errors import ArgumentError, FileError, first_line
+from continua.transform import Choice, Elastic
 
-from ._card import Table, card
-from ._disk import read_bytes, read_json, write_files
+from ._card import Table, card, sizes_section
+from ._disk import parse_json, read_bytes
 from ._extras import import_extra
 from ._factory import Factory
 from ._load import load
-from ._save import CONFIG, WEIGHTS, save
+from ._save import CONFIG, WEIGHTS, model_files
 
 CARD = "README.md"
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp")
@@ -84,26 +83,22 @@ def push_to_hub(
         tags=["continua"],
     ).to_yaml()
     facts = {"Task": task, "Base model": base_model, "Licence": license}
-    with tempfile.TemporaryDirectory() as made:
-        folder = save(model, made, factory, arguments)
-        text = card(
-            model,
-            repo,
-            read_json(folder / CONFIG),
-            metadata,
-            facts=facts,
-            front=front,
-            measure=measure,
-            figure=next(iter(image), None),
-        )
-        write_files(folder, {CARD: text.encode(), **image})
-        files = [hub.CommitOperationAdd(path.name, path) for path in sorted(folder.iterdir())]
-        api = hub.HfApi(endpoint=endpoint, token=token)
-        try:
-            url = api.create_repo(repo, private=private, exist_ok=True)
-            api.create_commit(repo, files, commit_message="Upload a model of continua")
-        except Exception as error:  # of the hub, of the network, or on metadata that it refuses
-            raise FileError(f"{repo} cannot be uploaded: {_first_line(error)}") from error
+    if isinstance(model, Elastic):
+        facts["Sizes"] = f"{', '.join(map(repr, model.sizes))}, all in one file"
+    files = model_files(model, factory, arguments)
+    name = parse_json(files[CONFIG], CONFIG)["factory"]["name"]
+    text = card(model, repo, name, metadata, facts)
+    if front is not None:
+        text += sizes_section(front, measure)
+    text += "".join(f"\n![{measure} of the sizes]({name})\n" for name in image)
+    files |= {CARD: text.encode(), **image}
+    operations = [hub.CommitOperationAdd(name, content) for name, content in files.items()]
+    api = hub.HfApi(endpoint=endpoint, token=token)
+    try:
+        url = api.create_repo(repo, private=private, exist_ok=True)
+        api.create_commit(repo, operations, commit_message="Upload a model of continua")
+    except Exception as error:  # of the hub, of the network, or on metadata that it refuses
+        raise FileError(f"{repo} cannot be uploaded: {first_line(error)}") from error
     return str(url)
 
 
@@ -145,20 +140,22 @@ def from_pretrained(
         hub = _hub(name)
         api = hub.HfApi(endpoint=endpoint, token=token)
         try:
-            wanted = [CONFIG, WEIGHTS]
-            folder = api.snapshot_download(name, revision=revision, allow_patterns=wanted)
+            files = [CONFIG, WEIGHTS]
+            folder = api.snapshot_download(name, revision=revision, allow_patterns=files)
         except Exception as error:  # of the hub or of the network
             raise FileError(
-                f"{name} is no folder, and cannot be downloaded: {_first_line(error)}"
+                f"{name} is no folder, and cannot be downloaded: {first_line(error)}"
             ) from error
     return load(folder, device, size=size, factory=factory, trust=trust, allow_nan=allow_nan)
 
 
 def _hub(repo: str) -> Any:
-    """The package that talks to the hub, if the name can be that of a repository."""
+    """The package of the hub, if `repo` can be the name of a repository."""
     hub = import_extra("huggingface_hub", f"{repo!r} is on a hub", "hub")
+    from huggingface_hub.utils import validate_repo_id
+
     try:
-        import_extra("huggingface_hub.utils", "", "hub").validate_repo_id(repo)
+        validate_repo_id(repo)
     except ValueError as error:
         raise ArgumentError(
             f"{repo!r} is neither a folder nor the name of a repository, such as 'me/my-net'"
@@ -174,8 +171,3 @@ def _image(figure: str | os.PathLike[str] | None) -> dict[str, bytes]:
     if path.suffix.lower() not in IMAGES:
         raise ArgumentError(f"figure is an image, {', '.join(IMAGES)}, not {path.name!r}")
     return {f"figure{path.suffix.lower()}": read_bytes(path)}
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""Models from files: everything is checked before anything of its size is made."""
+"""Models from files: everything in them is checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import torch
 from safetensors.torch import load as load_tensors
 from torch import Tensor, nn
 from torch.nn.modules import module as hooks
+from torch.utils._pytree import tree_leaves
 
-from continua._errors import ContinuaError, FileError
+from continua._errors import ArgumentError, ContinuaError, FileError
 from continua.field import listed
-from continua.transform import Choice, Recipe, set_recipe
+from continua.transform import Choice, Elastic, Recipe, set_recipe
 
-from ._blocks import match_blocks
-from ._disk import check_sum, entry, parse_json, read_bytes, read_json
-from ._elastic import at_size, elastic_from_config
+from ._blocks import configure_blocks
+from ._disk import MOST_BYTES, check_sum, entry, parse_json, read_bytes
 from ._factory import FACTORIES, MOST_STEPS, Factory, decode, describe, find_factory
-from ._hosted import as_factory
+from ._hosted import hosted_factory
 from ._save import CONFIG, FORMAT, WEIGHTS, unique_tensors
 
 #: what a model may have been cast to
@@ -33,8 +33,9 @@ FLOATS = {
     "float32": torch.float32,
     "float64": torch.float64,
 }
-#: what a factory may make beyond what the weights need: so many times their bytes, and so many more
+#: a factory may make tensors of so many times the bytes of the weights, and so many bytes more
 RATIO, ROOM = 64, 2**28
+MOST_SIZES = 64
 
 
 def load(
@@ -68,58 +69,57 @@ def load(
         >>> ct.load("my_model", factory=MyNet)  # doctest: +SKIP
         >>> ct.load("my_model", trust=["my_package"])  # doctest: +SKIP
     """
-    return load_read(
-        Path(folder), {}, device, size=size, factory=factory, trust=trust, allow_nan=allow_nan
-    )
+    model = load_contents(Path(folder), {}, factory, trust, allow_nan)
+    if size is not None:
+        if not isinstance(model, Elastic):
+            raise ArgumentError(
+                f"{folder} holds a model of one size; continua.compress makes it smaller"
+            )
+        model = model.at(size)
+    return model.to(device).eval()
 
 
-def load_read(
+def load_contents(
     folder: Path,
     contents: Mapping[str, bytes],
-    device: str | torch.device = "cpu",
-    *,
-    size: Choice | None = None,
     factory: Factory | None = None,
     trust: Sequence[str] = (),
     allow_nan: bool = False,
 ) -> nn.Module:
-    """`load` from a folder of which some files have been read, to `contents`."""
+    """The model in a folder of which some files have been read; `contents` has them by name."""
     path = folder / CONFIG
-    config = _read_config(path, contents)
-    tensors = _read_tensors(folder / WEIGHTS, contents, config, allow_nan)
-    recipe, call, ours = _recipe(config, path, factory, trust)
-    prefix = "model." if "elastic" in config else ""
-    if ours:
+    config = _read_config(path, contents.get(CONFIG))
+    tensors = _read_tensors(folder / WEIGHTS, contents.get(WEIGHTS), config, allow_nan)
+    recipe, call, is_listed = _recipe(config, path, factory, trust)
+    if is_listed:
         _check_numbers(call.keywords, max(MOST_STEPS, config["weights"]["bytes"]), path)
-    if ours or recipe is None:  # first on the meta device, where nothing is allocated
-        shell = _made(call, config, tensors, path, "meta")
+    prefix = "model." if "elastic" in config else ""
+    if is_listed or recipe is None:  # first on the meta device, where nothing is allocated
+        shell = _make(call, config, tensors, path, "meta")
         expected = {prefix + name: value for name, value in unique_tensors(shell).items()}
         inner = {name: value for name, value in tensors.items() if name.startswith(prefix)}
         _compare(expected, inner, config, folder)
-    model = _made(call, config, tensors, path, "cpu")
+    model = _make(call, config, tensors, path, "cpu")
     set_recipe(model, recipe)
-    if prefix:
-        model = elastic_from_config(model, entry(config, "elastic", dict, path), path)
+    if "elastic" in config:
+        model = _elastic(model, entry(config, "elastic", dict, path), path)
     _compare(unique_tensors(model), tensors, config, folder)
     own = model.state_dict(keep_vars=True)
     for name, value in tensors.items():
         own[name].data = value.to(own[name].device)
-    if size is not None:
-        model = at_size(model, size, folder)
-    return model.to(device).eval()
+    return model.eval()
 
 
 # -- what the files hold -----------------------------------------------------------------------
 
 
-def _read_config(path: Path, contents: Mapping[str, bytes]) -> dict[str, Any]:
-    """The content of `config.json`."""
-    if CONFIG in contents:
-        config = parse_json(contents[CONFIG], str(path))
-    elif path.exists():
-        config = read_json(path)
-    else:
-        raise FileError(f"{path} does not exist; a saved model has {CONFIG} and {WEIGHTS}")
+def _read_config(path: Path, content: bytes | None) -> dict[str, Any]:
+    """The content of `config.json`, which is read unless it is given."""
+    if content is None:
+        if not path.exists():
+            raise FileError(f"{path} does not exist; a saved model has {CONFIG} and {WEIGHTS}")
+        content = read_bytes(path, MOST_BYTES)
+    config = parse_json(content, str(path))
     version = config.get("format")
     if not isinstance(version, int):
         raise FileError(f"{path} is not the config of a continua model: it has no format number")
@@ -132,13 +132,13 @@ def _read_config(path: Path, contents: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def _read_tensors(
-    path: Path, contents: Mapping[str, bytes], config: Mapping[str, Any], allow_nan: bool
+    path: Path, content: bytes | None, config: Mapping[str, Any], allow_nan: bool
 ) -> dict[str, Tensor]:
-    """The tensors of `model.safetensors`, checked against the size and hash in the config."""
+    """The tensors of `model.safetensors`, which is read unless its content is given."""
     about = config.get("weights")
     if not isinstance(about, dict) or not isinstance(about.get("bytes"), int):
         raise FileError(f"{path.parent / CONFIG} does not say what {WEIGHTS} holds: it was changed")
-    if (content := contents.get(WEIGHTS)) is None:
+    if content is None:
         if not path.exists():
             raise FileError(f"{path} does not exist, though {CONFIG} beside it does")
         content = read_bytes(path)
@@ -150,7 +150,7 @@ def _read_tensors(
     check_sum(path, content, about.get("sha256"), CONFIG)
     try:
         tensors = load_tensors(content)
-    except Exception as error:  # of its own kind, or of torch's on a dtype that it lacks
+    except Exception as error:  # of safetensors, or of torch for a dtype that it lacks
         raise FileError(f"{path} is not a safetensors file: {error}") from error
     for name, value in tensors.items():
         if not allow_nan and value.is_floating_point() and bool(value.isnan().any()):
@@ -172,18 +172,18 @@ def _compare(
         missing, unknown = expected.keys() - tensors.keys(), tensors.keys() - expected.keys()
         what = f"lacks {listed(sorted(missing))}" if missing else f"has {listed(sorted(unknown))}"
         raise FileError(f"{folder / WEIGHTS} {what}, unlike the model that its config describes")
-    cast = config["weights"].get("dtype")
-    for name, found in sorted(tensors.items()):
+    saved_dtype = config["weights"].get("dtype")
+    for name, value in sorted(tensors.items()):
         own = expected[name]
         dtype = own.dtype
-        if own.is_floating_point() and cast is not None:
-            told = cast.get(name) if isinstance(cast, dict) else cast
-            if told not in list(FLOATS):
-                raise FileError(f"{folder / CONFIG} has the dtype {told!r:.60} for {name!r:.99}")
-            dtype = FLOATS[told]
+        if own.is_floating_point() and saved_dtype is not None:
+            word = saved_dtype.get(name) if isinstance(saved_dtype, dict) else saved_dtype
+            if word not in list(FLOATS):
+                raise FileError(f"{folder / CONFIG} has the dtype {word!r:.60} for {name!r:.99}")
+            dtype = FLOATS[word]
         for what, has, needs in (
-            ("shape", list(found.shape), list(own.shape)),
-            ("dtype", found.dtype, dtype),
+            ("shape", list(value.shape), list(own.shape)),
+            ("dtype", value.dtype, dtype),
         ):
             if has != needs:
                 raise FileError(
@@ -197,34 +197,31 @@ def _compare(
 def _recipe(
     config: Mapping[str, Any], path: Path, factory: Factory | None, trust: Sequence[str]
 ) -> tuple[Recipe | None, partial[nn.Module], bool]:
-    """What to call, ready to be called, and whether it is on our list.
+    """The recipe of the model, the call that makes it, and whether files may name its factory.
 
-    There is no recipe for a converted model, which is described by its own config.
+    A converted model has no recipe: its own config describes it.
     """
-    told = entry(config, "factory", dict, path)
-    name = entry(told, "name", str, path)
-    arguments = entry(told, "arguments", dict, path)
+    saved = entry(config, "factory", dict, path)
+    name = entry(saved, "name", str, path)
+    arguments = entry(saved, "arguments", dict, path)
     try:
         found = find_factory(name, trust) if factory is None else factory
         arguments = decode(arguments)
-        hosted = as_factory(found)
+        hosted = hosted_factory(found)
         recipe = describe(found, arguments) if hosted is None else None
     except ContinuaError as error:
         raise FileError(f"{path}: {error}") from error
-    ours = factory is None and name in FACTORIES
-    return recipe, partial(hosted or found, **arguments), ours
+    return recipe, partial(hosted or found, **arguments), factory is None and name in FACTORIES
 
 
-def _check_numbers(value: Any, most: int, path: Path) -> None:
+def _check_numbers(arguments: Any, most: int, path: Path) -> None:
     """Refuse a number in the arguments that is larger than any dimension of the weights can be."""
-    if isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            _check_numbers(item, most, path)
-    elif isinstance(value, int) and abs(value) > most:
-        raise FileError(f"{path} has {value:,} in its arguments, more than {WEIGHTS} has bytes")
+    for value in tree_leaves(arguments):
+        if isinstance(value, int) and abs(value) > most:
+            raise FileError(f"{path} has {value:,} in its arguments, more than {WEIGHTS} has bytes")
 
 
-def _made(
+def _make(
     call: partial[nn.Module],
     config: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
@@ -235,24 +232,24 @@ def _made(
     size = sum(value.nbytes for value in tensors.values())
     name = config["factory"]["name"]
     try:
-        with torch.device(device), _bounded(16 * len(tensors) + 1000, RATIO * size + ROOM):
+        with torch.device(device), _limit(16 * len(tensors) + 1000, RATIO * size + ROOM):
             model = call()
     except Exception as error:
-        shown = f"{name}(**{call.keywords})"
-        raise FileError(f"{shown:.400} in {path} fails: {error}") from error
+        text = f"{name}(**{call.keywords})"
+        raise FileError(f"{text:.400} in {path} fails: {error}") from error
     if not isinstance(model, nn.Module):
         raise FileError(f"{name} in {path} makes {type(model).__name__}, not an nn.Module")
-    made = (*model.parameters(), *model.buffers())
-    if device == "cpu" and any(value.is_meta for value in made):
+    own = (*model.parameters(), *model.buffers())
+    if device == "cpu" and any(value.is_meta for value in own):
         raise FileError(f"{name} in {path} makes tensors without values")
-    total = sum(value.nbytes for value in made)
+    total = sum(value.nbytes for value in own)
     if total > RATIO * size + ROOM:
         raise FileError(
             f"{path} describes a model of {total:,} bytes, far more than the {size:,} in {WEIGHTS}"
         )
     try:
         with torch.device(device):
-            match_blocks(model, entry(config, "blocks", dict, path), path)
+            configure_blocks(model, entry(config, "blocks", dict, path), path)
     except FileError:
         raise
     except (ContinuaError, RuntimeError) as error:  # or there is not enough memory
@@ -260,9 +257,20 @@ def _made(
     return model
 
 
+def _elastic(model: nn.Module, config: dict[str, Any], path: Path) -> Elastic:
+    """The elastic model with the sizes that the file names."""
+    try:
+        sizes = decode(entry(config, "sizes", list, path))
+        if len(sizes) > MOST_SIZES:
+            raise ArgumentError(f"there are {len(sizes):,}, and a file has at most {MOST_SIZES}")
+        return Elastic(model, sizes)
+    except (KeyError, TypeError, AttributeError, ContinuaError) as error:
+        raise FileError(f"{path} has sizes that cannot be: {error}") from error
+
+
 @contextmanager
-def _bounded(tensors: int, total: int) -> Iterator[None]:
-    """Stop this thread once it has registered more tensors, or more bytes of them, than this."""
+def _limit(tensors: int, total: int) -> Iterator[None]:
+    """Refuse to register more tensors in this thread, or more bytes of them, than this."""
     thread, left = get_ident(), [tensors, total]
 
     def count(module: nn.Module, name: str, value: Tensor | None) -> None:

@@ -7,13 +7,12 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
-from functools import partial
 from threading import Lock
 
 import torch
 from torch import Tensor, nn
 
-from continua._errors import ModuleError
+from continua._errors import ModuleError, first_line
 
 from ._extras import import_extra
 
@@ -31,17 +30,18 @@ def translate(
     """The content of an ONNX file that computes what the model computes, and its opset."""
     import_extra("onnxscript", "ONNX needs more packages", "export")
     kind = type(model).__name__
-    known = {name: torch.export.Dim(name) for dims in free for name in dims.values()}
-    shapes = tuple({d: known[name] for d, name in dims.items()} for dims in free)
-    given = tuple(x.clone() for x in inputs)
-    export = partial(torch.onnx.export, dynamo=True, dynamic_shapes=shapes, verbose=False)
+    symbols = {name: torch.export.Dim(name) for dims in free for name in dims.values()}
+    shapes = tuple({d: symbols[name] for d, name in dims.items()} for dims in free)
+    examples = tuple(x.clone() for x in inputs)
     try:
         with _tracing, torch.no_grad(), _quiet():
-            program = export(model, given)
+            program = torch.onnx.export(
+                model, examples, dynamo=True, dynamic_shapes=shapes, verbose=False
+            )
     except Exception as error:
         reason, hint = _reason(error), ""
-        if "onstraint" in reason or any(repr(name) in reason for name in known):
-            hint = f"; if {', '.join(known)} cannot be free in it, give dynamic={{}}"
+        if "onstraint" in reason or any(repr(name) in reason for name in symbols):
+            hint = f"; if {', '.join(symbols)} cannot be free in it, give dynamic={{}}"
         raise ModuleError(f"{kind} cannot be written as ONNX: {reason}{hint}") from error
     assert program is not None
     for value, dims in zip(program.model.graph.inputs, free, strict=False):
@@ -52,7 +52,7 @@ def translate(
                     "out of dynamic to write it so"
                 )
     for node in program.model.graph.all_nodes():
-        node.metadata_props.clear()  # where in whose files it comes from
+        node.metadata_props.clear()  # paths of source files
     try:
         content = program.model_proto.SerializeToString()
     except Exception as error:
@@ -63,27 +63,26 @@ def translate(
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of the original error's message."""
+    """The first line of the message of the error that caused this one."""
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    return first_line(error)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence torch's warnings, logs and output; exceptions still say what went wrong."""
-    known = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
-    levels = {logger: logger.level for logger in known if logger.name.startswith("torch.")}
-    for logger in levels:
-        logger.setLevel(logging.CRITICAL)
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("torch.")]
+    levels = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in levels.items():
-            logger.setLevel(level)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
 
 
 def compare(content: bytes, inputs: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
@@ -92,9 +91,9 @@ def compare(content: bytes, inputs: Sequence[Tensor], expected: Sequence[Tensor]
 
     try:
         session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-        names = [one.name for one in session.get_inputs()]
-        fed = {name: x.cpu().numpy() for name, x in zip(names, inputs, strict=True)}
-        found = [torch.as_tensor(y) for y in session.run(None, fed)]
+        names = [value.name for value in session.get_inputs()]
+        arrays = {name: x.cpu().numpy() for name, x in zip(names, inputs, strict=True)}
+        found = [torch.as_tensor(y) for y in session.run(None, arrays)]
     except Exception as error:
         raise ModuleError(
             f"the ONNX file cannot be run: {_reason(error)}; check=False would write it"
@@ -104,32 +103,31 @@ def compare(content: bytes, inputs: Sequence[Tensor], expected: Sequence[Tensor]
             f"the ONNX file returns {[list(y.shape) for y in found]} where the model returns "
             f"{[list(y.shape) for y in expected]}"
         )
-    worst = 0.0
+    largest = 0.0
     for y, e in zip(found, expected, strict=True):
-        apart = distance(y, e)
-        if apart > (HALF_TOLERANCE if e.dtype in HALF else TOLERANCE):
+        gap = distance(y, e)
+        if gap > (HALF_TOLERANCE if e.dtype in HALF else TOLERANCE):
             raise ModuleError(
-                f"the ONNX file differs from the model by {apart:.2g} of its largest output, and "
+                f"the ONNX file differs from the model by {gap:.2g} of its largest output, and "
                 "is not written; check=False would write it"
             )
-        worst = max(worst, apart)
-    return worst
+        largest = max(largest, gap)
+    return largest
 
 
 def distance(found: Tensor, expected: Tensor) -> float:
-    """The largest difference relative to the largest value.
+    """The largest difference, relative to the largest value.
 
-    Infinite if integers differ, or if infinities or NaNs are not in the same places.
+    It is infinite if integers differ, or if infinities or NaNs are in different places.
     """
     if not expected.is_floating_point():
         return 0.0 if torch.equal(found, expected) else float("inf")
-    usual = expected.isfinite()
-    if not torch.equal(found.isfinite(), usual):
+    finite = expected.isfinite()
+    if not torch.equal(found.isfinite(), finite):
         return float("inf")
-    if not torch.equal(found[~usual].nan_to_num(), expected[~usual].nan_to_num()):
+    if not torch.equal(found[~finite].nan_to_num(), expected[~finite].nan_to_num()):
         return float("inf")
-    if not bool(usual.any()):
+    if not bool(finite.any()):
         return 0.0
-    e = expected[usual].double()
-    scale = float(e.abs().max()) or 1.0
-    return float((found[usual].double() - e).abs().max()) / scale
+    e = expected[finite].double()
+    return float((found[finite].double() - e).abs().max()) / (float(e.abs().max()) or 1.0)

@@ -13,14 +13,12 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, FileError
-from continua.block import ODEBlock
 from continua.field import copied, gathered, is_first, is_sharded
 from continua.transform import Elastic, Recipe, blocks_if_any, recipe_of, set_recipe
 
-from ._blocks import match_blocks
+from ._blocks import block_config, configure_blocks
 from ._disk import as_json, sha256, write_files
-from ._elastic import elastic_config
-from ._factory import Factory, check_grids, decode, describe, encoded_value
+from ._factory import Factory, check_grids, decode, describe, encode
 from ._hosted import hosted_recipe
 
 FORMAT, WEIGHTS, CONFIG = 1, "model.safetensors", "config.json"
@@ -83,47 +81,50 @@ def save(
         >>> ct.load(folder, factory=Net).block.basis
         PiecewiseConstant(4)
     """
-    writes = True
-    if is_sharded(model):
-        model, writes = gathered(model), is_first(model)
+    files = model_files(model, factory, arguments)
+    if not is_sharded(model) or is_first(model):
+        write_files(Path(folder), files)
+    return Path(folder)
+
+
+def model_files(
+    model: nn.Module, factory: Factory | None = None, arguments: Mapping[str, Any] | None = None
+) -> dict[str, bytes]:
+    """The content of the files that `save` writes."""
+    model = gathered(model)
     plain = model.model if isinstance(model, Elastic) else model
-    recipe = recipe_of(plain) or hosted_recipe(plain)
-    if factory is not None:
-        recipe = describe(factory, dict(arguments or {}))
+    recipe = recipe_of(plain) if factory is None else describe(factory, dict(arguments or {}))
+    if recipe is not None:
+        _check_recipe(plain, recipe)
+    else:
+        recipe = hosted_recipe(plain)
     if recipe is None:
         raise ArgumentError(
             f"a file stores weights, not code, and how to make this {type(plain).__name__} again "
             f"is not known; hand it over: save(model, folder, factory={type(plain).__name__}, "
             "arguments={...}), or make the model with continua.build(factory, ...)"
         )
-    if recipe_of(plain) or factory:
-        _check_recipe(plain, recipe)
     blocks = blocks_if_any(plain)
     check_grids((block.expansion.bases.values(), block.solver) for block in blocks.values())
-    tensors = _to_write(unique_tensors(model))
+    tensors = _without_shared_memory(unique_tensors(model))
     weights = save_tensors(tensors, metadata={"format": "pt"})
-    about = {"bytes": len(weights), "sha256": sha256(weights), "dtype": _float_types(tensors)}
     config = {
         "format": FORMAT,
         "factory": {"name": recipe.name, "arguments": recipe.arguments},
-        "blocks": {name: _block_config(block) for name, block in blocks.items()},
-        "weights": about,
+        "blocks": {name: block_config(block) for name, block in blocks.items()},
+        "weights": {
+            "bytes": len(weights),
+            "sha256": sha256(weights),
+            "dtype": _float_dtypes(tensors),
+        },
     }
     if isinstance(model, Elastic):
-        config["elastic"] = elastic_config(model)
-    folder = Path(folder)
-    try:
-        if writes:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_files(folder, {WEIGHTS: weights, CONFIG: as_json(config)})
-    except OSError as error:
-        raise FileError(f"cannot write to {folder}: {error.strerror or error}") from error
-    return folder
+        config["elastic"] = {"sizes": encode(list(model.sizes), "Elastic")}
+    return {WEIGHTS: weights, CONFIG: as_json(config)}
 
 
 def _check_recipe(model: nn.Module, recipe: Recipe) -> None:
-    """Refuse a factory that makes another model; sizes over depth and solvers may differ."""
-    what = f"{recipe.name}(**{recipe.arguments})"
+    """Refuse a factory that makes another model; bases and solvers may differ."""
     call = partial(recipe.factory, **decode(recipe.arguments))
     with torch.random.fork_rng(devices=[]):
         try:
@@ -133,15 +134,17 @@ def _check_recipe(model: nn.Module, recipe: Recipe) -> None:
             made = call()
     if why := _difference(model, made):
         raise ArgumentError(
-            f"{what} does not make this model: {why}; give save the factory and arguments that do"
+            f"{recipe.name}(**{recipe.arguments}) does not make this model: {why}; give save the "
+            "factory and arguments that do"
         )
 
 
 def _difference(model: nn.Module, made: nn.Module) -> str | None:
+    """What of a model is not as in the model that its factory makes, if anything."""
     try:
-        blocks = {name: _block_config(block) for name, block in blocks_if_any(model).items()}
-        made = copied(made)  # a factory may hand out parts that are in use
-        match_blocks(made, blocks, Path("the model"))
+        configs = {name: block_config(block) for name, block in blocks_if_any(model).items()}
+        made = copied(made)  # a factory may return modules that are in use
+        configure_blocks(made, configs, Path("the model"))
     except FileError as error:
         return str(error)
     own, other = unique_tensors(model), unique_tensors(made)
@@ -164,32 +167,22 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
     return dict(tensors.values())
 
 
-def _to_write(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
-    memory: set[int] = set()
+def _without_shared_memory(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the CPU; views of one storage become separate tensors."""
+    separate: dict[str, Tensor] = {}
+    addresses: set[int] = set()
     for name, value in tensors.items():
-        own = value.detach().cpu().contiguous()
-        # Two tensors that only share memory are two for whoever loads them.
-        found[name] = own.clone() if own.data_ptr() in memory else own
-        memory.add(own.data_ptr())
-    return found
+        value = value.detach().cpu().contiguous()
+        separate[name] = value.clone() if value.data_ptr() in addresses else value
+        addresses.add(value.data_ptr())
+    return separate
 
 
-def _block_config(block: ODEBlock) -> dict[str, Any]:
-    bases = block.expansion.bases
-    return {
-        "solver": encoded_value(block.solver),
-        "gradient": encoded_value(block.gradient),
-        "span": list(block.span),
-        "bases": {name: encoded_value(basis) for name, basis in bases.items()},
-    }
-
-
-def _float_types(tensors: Mapping[str, Tensor]) -> str | dict[str, str] | None:
-    """What the model was cast to: the dtype of its floats, or of each of them if they differ."""
-    each = {
+def _float_dtypes(tensors: Mapping[str, Tensor]) -> str | dict[str, str] | None:
+    """The dtype of the floating-point tensors, or of each of them if they differ."""
+    dtypes = {
         name: str(value.dtype).removeprefix("torch.")
         for name, value in tensors.items()
         if value.is_floating_point()
     }
-    return each if len(set(each.values())) > 1 else next(iter(each.values()), None)
+    return dtypes if len(set(dtypes.values())) > 1 else next(iter(dtypes.values()), None)

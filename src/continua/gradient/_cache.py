@@ -97,7 +97,7 @@ def compile_with_inductor(graph: fx.GraphModule) -> Callable[[list[Tensor]], Seq
 
     inline_products(graph)
     examples = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
-    # As traced, strides included: another program takes what this one keeps.
+    # Keep the strides of every output: the vjp of a step is compiled for those of the trace.
     end = graph.graph.output_node()
     end.meta["user_visible_output_idxs"] = list(range(len(end.args[0])))  # type: ignore[arg-type]
     # Sizes, strides and precisions are checked once per solve, not at every step.

@@ -1,4 +1,4 @@
-"""What a change of basis kept."""
+"""The difference that a change of basis makes."""
 
 from __future__ import annotations
 
@@ -41,23 +41,21 @@ class Comparison:
     source: Size
     target: Size
     tensors: tuple[TensorChange, ...]
-    outputs: OutputChange | None = None  # for the input that was given
+    outputs: OutputChange | None = None  # for the input of `compare`, if there was one
 
     def _sizes(self) -> list[tuple[str, ...]]:
         rows: list[tuple[str, ...]] = [("", "source", "target", "ratio")]
         for label in ("parameters", "state", "bytes", "evaluations"):
             a, b = getattr(self.source, label), getattr(self.target, label)
-            shown = ["-" if value is None else f"{value:,}" for value in (a, b)]
-            rows.append((label, *shown, f"{b / a:.3f}" if a and b is not None else "-"))
+            counts = ["-" if value is None else f"{value:,}" for value in (a, b)]
+            rows.append((label, *counts, f"{b / a:.3f}" if a and b is not None else "-"))
         return rows
 
     def _changes(self) -> list[tuple[str, ...]]:
-        rows: list[tuple[str, ...]] = [("tensor", "source", "target", "relative L2 error")]
-        for c in self.tensors:
-            rows.append((c.name, repr(c.source), repr(c.target), f"{c.error:.3e}"))
-        return rows
+        rows = [(c.name, repr(c.source), repr(c.target), f"{c.error:.3e}") for c in self.tensors]
+        return [("tensor", "source", "target", "relative L2 error"), *rows]
 
-    def _of_outputs(self) -> str:
+    def _output_error(self) -> str:
         if self.outputs is None:
             return ""
         text = f"outputs: relative L2 error {self.outputs.error:.3e}"
@@ -66,7 +64,7 @@ class Comparison:
         return text
 
     def __str__(self) -> str:
-        parts = [self._of_outputs(), text_table(self._sizes()), text_table(self._changes())]
+        parts = [self._output_error(), text_table(self._sizes()), text_table(self._changes())]
         return "\n\n".join(filter(None, parts))
 
     def __repr__(self) -> str:
@@ -75,7 +73,7 @@ class Comparison:
         return f"Comparison({counts}, {len(self.tensors)} tensors, largest error {worst:.3e})"
 
     def _repr_html_(self) -> str:
-        return html_table(self._sizes(), self._of_outputs()) + html_table(self._changes())
+        return html_table(self._sizes(), self._output_error()) + html_table(self._changes())
 
 
 def compare(source: nn.Module, target: nn.Module, x: Any = None) -> Comparison:

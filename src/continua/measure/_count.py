@@ -12,32 +12,32 @@ from continua.transform import blocks_if_any
 
 
 class Evaluations:
-    """How often the fields of a model were evaluated, as `count_evaluations` saw it.
+    """How often the fields of a model were evaluated inside `count_evaluations`.
 
-    It goes on with backward passes of what was solved inside, also after the end.
+    Backward passes of solves inside count also after the end.
     """
 
     def __init__(self) -> None:
-        self._seen: list[Stats] = []
+        self._stats: list[Stats] = []
 
     def add(self, stats: Stats) -> None:
-        """Count what a solve costs."""
-        self._seen.append(stats)
+        """Count a solve."""
+        self._stats.append(stats)
 
     @property
     def forward(self) -> int:
         """Evaluations of all forward solves."""
-        return sum(stats.evaluations for stats in self._seen)
+        return sum(stats.evaluations for stats in self._stats)
 
     @property
     def backward(self) -> int:
         """Evaluations of the backward passes that have run so far."""
-        return sum(s.backward.evaluations for s in self._seen if s.backward is not None)
+        return sum(s.backward.evaluations for s in self._stats if s.backward is not None)
 
     @property
     def solves(self) -> int:
         """How many solves there were: one per block and call, as a rule."""
-        return len(self._seen)
+        return len(self._stats)
 
     def __repr__(self) -> str:
         return f"Evaluations(forward={self.forward}, backward={self.backward})"
@@ -45,18 +45,18 @@ class Evaluations:
 
 @contextmanager
 def count_evaluations(model: nn.Module) -> Iterator[Evaluations]:
-    """Count the evaluations of the fields of a model, forward and backward apart.
+    """Count the evaluations of the fields of a model, those of forward and backward separately.
 
     Forward counts every call of a field that a solve makes: all stages, those of rejected steps
-    too, the trial step by which an adaptive solver finds its first step length, and what an
-    interpolant takes. One call is one evaluation, however large the batch. Backward counts the
+    too, the trial step by which an adaptive solver finds its first step size, and those of an
+    interpolant. One call is one evaluation, however large the batch. Backward counts the
     calls that the gradient makes again: the stages of the adjoint equation and the points of its
     quadrature under `Adjoint`, the repeated steps under `Checkpoint` and `Reversible`. It is zero
     under `Backprop`, which calls no field again. A graph that is run backward twice counts once.
 
     Args:
-        model: any module; its ODE blocks are counted together, and one without any gives zero.
-            Copies that are made meanwhile, by `refine` for instance, are not counted.
+        model: any module; its ODE blocks are counted together, and a module without blocks gives
+            zero. Copies that are made inside, by `refine` for instance, are not counted.
 
     Example:
         >>> import torch
@@ -68,11 +68,12 @@ def count_evaluations(model: nn.Module) -> Iterator[Evaluations]:
         (12, 12)
     """
     count = Evaluations()
-    found = blocks_if_any(model).values()
-    for block in found:
+    blocks = blocks_if_any(model).values()
+    for block in blocks:
+        # A method: copies of the block get a copy of the count.
         block.recorders.append(count.add)
     try:
         yield count
     finally:
-        for block in found:
+        for block in blocks:
             block.recorders.remove(count.add)

@@ -1,4 +1,4 @@
-"""Where in depth a loss cares about the weights."""
+"""The gradient of a loss with respect to functions of depth."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def functional_gradient(
     .. math:: \frac{\delta \ell}{\delta \theta(s)} = a(s)^\top
               \frac{\partial f_{\theta(s)}}{\partial \theta(s)}
 
-    with the adjoint a(s), the gradient of the loss by the state at depth s. It does not depend on
-    the basis: the gradient of a coefficient is its integral against the basis function. The solve
-    is cut at the given depths, so a fixed grid takes its steps between each two of them.
+    with the adjoint a(s), the gradient of the loss with respect to the state at depth s. It is the
+    same in every basis: the gradient of a coefficient is its integral against the basis function.
+    The solve is split at the given depths, so a fixed grid takes all its steps between each two.
 
     Args:
         block: the block whose weights are functions of depth.
         x: its input.
         loss: from the state at the end of the span to a number.
         s: the depths, along the span.
-        running_cost: l(s, z), added to the loss as its integral, summed over the samples.
+        running_cost: l(s, z), whose integral is added to the loss, summed over the samples.
 
     Theorem 1 of Dissecting Neural ODEs (Massaroli et al. 2020).
 
@@ -80,27 +80,26 @@ def functional_gradient(
         )
     block = copied(block)  # a solve in training mode updates statistics
     states: dict[float, Tensor] = {}
-    total = x.new_zeros(())
+    cost = x.new_zeros(())
     with torch.enable_grad():
-        z = x.detach().requires_grad_()
-        at = start
+        z, previous = x.detach().requires_grad_(), start
         for depth in dict.fromkeys([*depths, end]):
-            if depth != at:
-                solution = block.solve(z, span=(at, depth), running_cost=running_cost, control=x)
+            if depth != previous:
+                span = (previous, depth)
+                solution = block.solve(z, span=span, running_cost=running_cost, control=x)
                 if solution.cost is not None:
-                    total = total + solution.cost.sum()
-                z, at = solution.final, depth
+                    cost = cost + solution.cost.sum()
+                z, previous = solution.final, depth
             states[depth] = z
-        value = loss(z) + total
+        value = loss(z) + cost
         if value.numel() != 1:
             raise ArgumentError(f"loss returns one number, not a tensor of {list(value.shape)}")
         adjoints = torch.autograd.grad(value, list(states.values()), allow_unused=True)
-    found: dict[str, list[Tensor]] = {}
-    for depth, a in zip(states, adjoints, strict=True):
+    vjps: dict[float, dict[str, Tensor]] = {}
+    for (depth, z), a in zip(states.items(), adjoints, strict=True):
         if depth in depths:
-            z = states[depth].detach()
-            along = torch.zeros_like(z) if a is None else a
-            for name, gradient in block.weight_vjp(depth, z, along, control=x).items():
-                found.setdefault(name, []).extend([gradient] * depths.count(depth))
+            a = torch.zeros_like(z) if a is None else a
+            vjps[depth] = block.weight_vjp(depth, z.detach(), a, control=x)
     s = torch.tensor(depths, dtype=torch.float64, device="cpu")
-    return FunctionalGradient(s, {name: torch.stack(values) for name, values in found.items()})
+    gradients = {name: torch.stack([vjps[d][name] for d in depths]) for name in vjps[depths[0]]}
+    return FunctionalGradient(s, gradients)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -53,20 +53,16 @@ class GradientReport:
     def _table(self) -> list[tuple[str, ...]]:
         rows: list[tuple[str, ...]] = [HEAD]
         for row in self.rows:
-            if row.refusal is not None:
-                continue
-            errors = (f"{row.difference:.1e}", f"{row.backprop:.1e}")
-            counts = (str(row.forward), "-" if row.backward is None else str(row.backward))
-            costs = (f"{1e3 * row.seconds:.1f}", f"{row.saved / 1e3:.1f}")
-            rows.append((repr(row.gradient), *errors, *counts, *costs))
+            if row.refusal is None:
+                errors = (f"{row.difference:.1e}", f"{row.backprop:.1e}")
+                counts = (str(row.forward), "-" if row.backward is None else str(row.backward))
+                costs = (f"{1e3 * row.seconds:.1f}", f"{row.saved / 1e3:.1f}")
+                rows.append((repr(row.gradient), *errors, *counts, *costs))
         return rows
 
     def _notes(self) -> list[str]:
-        notes = []
-        for row in self.rows:
-            if row.refusal is not None:
-                name = repr(row.gradient)
-                notes.append(f"{name}: {row.refusal.removeprefix(name).strip()}")
+        refusals = {repr(r.gradient): r.refusal for r in self.rows if r.refusal is not None}
+        notes = [f"{name}: {why.removeprefix(name).strip()}" for name, why in refusals.items()]
         return [*notes, NOTE]
 
     def __str__(self) -> str:
@@ -85,14 +81,14 @@ class GradientReport:
 
 
 def gradcheck(block: ODEBlock, x: Tensor, loss: Loss | None = None) -> GradientReport:
-    """Check every gradient method on a block of one's own.
+    """Check every gradient method on a block of your own.
 
-    The block is copied and taken to double precision. Each method's gradient by parameters and
-    input is compared along random directions with central differences of a solve at much tighter
-    tolerances, and as a whole with `Backprop`.
+    The block is copied and converted to double precision. The gradient of each method, with respect
+    to parameters and input, is compared along random directions with central differences of a solve
+    at much tighter tolerances, and as a whole with `Backprop`.
 
     Args:
-        block: the block; its training mode counts. Every run of it draws the same random numbers.
+        block: the block, in the mode to check. Every run of it draws the same random numbers.
         x: an input.
         loss: from the state at the end to a number; the mean square by default.
 
@@ -110,37 +106,38 @@ def gradcheck(block: ODEBlock, x: Tensor, loss: Loss | None = None) -> GradientR
         raise ArgumentError(f"gradcheck takes real blocks and inputs, not {min(complex_dtypes)}")
     double = copied(block).double()
     z = x.detach().double()
-    measure = (lambda z: z.square().mean()) if loss is None else loss
-    truth = _differences(double, z, measure)
+    loss = mean_square if loss is None else loss
+    differences = _central_differences(double, z, loss)
+    largest = max(abs(value) for _, value in differences) or 1.0
     rows: list[GradientError] = []
     reference: Tensor | None = None
     for method in METHODS:
         trial = copied(double)
         trial.gradient = method
         try:
-            _measured(copied(trial), z, measure)  # what is first pays for what all use
-            found, row = _measured(trial, z, measure)
-        except ArgumentError as refused:
-            rows.append(GradientError(method, refusal=str(refused)))
+            _measure(copied(trial), z, loss)  # to warm up
+            gradient, row = _measure(trial, z, loss)
+        except ArgumentError as error:
+            rows.append(GradientError(method, refusal=str(error)))
             continue
-        reference = found if reference is None else reference
-        distance = float((found - reference).norm()) / (float(reference.norm()) or 1.0)
-        errors = [abs(float(found @ along) - value) for along, value in truth]
-        error = max(errors) / (max(abs(value) for _, value in truth) or 1.0)
-        rows.append(replace(row, difference=error, backprop=distance))
+        reference = gradient if reference is None else reference
+        distance = float((gradient - reference).norm()) / (float(reference.norm()) or 1.0)
+        errors = [abs(float(gradient @ along) - value) for along, value in differences]
+        rows.append(replace(row, difference=max(errors) / largest, backprop=distance))
     return GradientReport(block.solver, tuple(rows))
+
+
+def mean_square(z: Tensor) -> Tensor:
+    """The loss unless another is given."""
+    return z.square().mean()
 
 
 def _inputs(block: ODEBlock, x: Tensor) -> list[Tensor]:
     return [x, *(p for p in block.parameters() if p.requires_grad)]
 
 
-def _flat(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.cat([t.reshape(-1) for t in tensors])
-
-
-def _measured(block: ODEBlock, x: Tensor, loss: Loss) -> tuple[Tensor, GradientError]:
-    """The gradient by input and parameters in a row, and what it cost."""
+def _measure(block: ODEBlock, x: Tensor, loss: Loss) -> tuple[Tensor, GradientError]:
+    """The gradient with respect to input and parameters as one vector, and what it cost."""
     x = x.clone().requires_grad_()
     with _same_noise(x):
         started = time.perf_counter()
@@ -148,10 +145,10 @@ def _measured(block: ODEBlock, x: Tensor, loss: Loss) -> tuple[Tensor, GradientE
             solution = block.solve(x)
             value = loss(solution.final)
         saved, inputs, stats = kept.bytes, _inputs(block, x), solution.stats
-        found = torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
+        gradients = torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
         seconds = time.perf_counter() - started
     backward = None if stats.backward is None else stats.backward.evaluations
-    return _flat(found), GradientError(
+    return torch.cat([g.reshape(-1) for g in gradients]), GradientError(
         block.gradient, forward=stats.evaluations, backward=backward, seconds=seconds, saved=saved
     )
 
@@ -163,8 +160,8 @@ def _same_noise(x: Tensor) -> Iterator[None]:
         yield
 
 
-def _differences(block: ODEBlock, x: Tensor, loss: Loss) -> list[tuple[Tensor, float]]:
-    """Random directions, and central differences of the loss along each."""
+def _central_differences(block: ODEBlock, x: Tensor, loss: Loss) -> list[tuple[Tensor, float]]:
+    """Random directions, and the central difference of the loss along each."""
     fine = copied(block)
     fine.gradient = Backprop()
     if isinstance(fine.solver, Pair) and fine.solver.adaptive:
@@ -172,16 +169,16 @@ def _differences(block: ODEBlock, x: Tensor, loss: Loss) -> list[tuple[Tensor, f
         fine.solver = type(fine.solver)(rtol=1e-11, atol=1e-11)
     generator, step = torch.Generator().manual_seed(0), 1e-5
     sizes = [t.numel() for t in _inputs(fine, x)]
-    found = []
+    differences = []
     for _ in range(DIRECTIONS):
         along = torch.randn(sum(sizes), generator=generator, dtype=x.dtype).to(x.device)
-        ends = []
+        values = []
         for sign in (1.0, -1.0):
             moved = copied(fine)
             inputs = _inputs(moved, x.clone())
             with torch.no_grad(), _same_noise(x):
                 for t, d in zip(inputs, torch.split(along, sizes), strict=True):
                     t.add_(d.reshape(t.shape), alpha=sign * step)
-                ends.append(loss(moved(inputs[0])))
-        found.append((along, float(ends[0] - ends[1]) / (2 * step)))
-    return found
+                values.append(float(loss(moved(inputs[0]))))
+        differences.append((along, (values[0] - values[1]) / (2 * step)))
+    return differences

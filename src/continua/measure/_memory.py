@@ -19,7 +19,7 @@ from continua.gradient import Adjoint, Backprop, Checkpoint, Gradient, Reversibl
 from continua.transform import blocks_if_any
 
 from ._process import Loss, process_peak, scalar
-from ._saved import LiveTensors, SavedTensors, storages
+from ._saved import LiveTensors, SavedTensors, storages, total_bytes
 
 #: the gradients that are measured unless others are named
 METHODS: tuple[Gradient, ...] = (
@@ -36,8 +36,8 @@ class MemoryUse:
     """
 
     gradient: Gradient | None  # the method of every block; None for the model as it is
-    saved: int = 0  # what autograd keeps from the forward to the backward pass, each storage once
-    held: int = 0  # all tensors that are alive between the two passes, whoever holds them
+    saved: int = 0  # what autograd saves for the backward pass, each storage once
+    held: int = 0  # all tensors that are alive between the two passes
     peak: int = 0  # the most that tensors took at once, gradients included
     process: int | None = None  # the rise of the peak of a process of its own, if it was measured
     refusal: str | None = None  # why the method cannot run on this model, if it cannot
@@ -75,14 +75,13 @@ class MemoryReport:
             f"{self.optimizer_name} state": self.optimizer,
         }
         first = ", ".join(f"{k} {readable_bytes(v)}" for k, v in fixed.items() if v is not None)
-        cells: list[tuple[str, ...]] = [("gradient", "saved", "held", "peak", "process peak")]
+        columns = {"saved": "saved", "held": "held", "peak": "peak"}  # attributes and their titles
+        if any(row.process is not None for row in self.rows):
+            columns["process"] = "process peak"
+        cells = [("gradient", *columns.values())]
         for row in self.rows:
-            measured: Iterable[int | None] = (row.saved, row.held, row.peak, row.process)
-            if row.refusal is not None:
-                measured = (None,) * 4
-            cells.append((row.name, *("-" if n is None else readable_bytes(n) for n in measured)))
-        if all(row.process is None for row in self.rows):
-            cells = [cell[:-1] for cell in cells]
+            counts = [None if row.refusal else getattr(row, column) for column in columns]
+            cells.append((row.name, *("-" if n is None else readable_bytes(n) for n in counts)))
         notes = [f"{row.name}: {row.refusal}" for row in self.rows if row.refusal is not None]
         return first, cells, notes
 
@@ -97,18 +96,18 @@ def memory(
 ) -> MemoryReport:
     """Measure the memory of a training step, for every gradient method.
 
-    Each method runs one forward and backward on a copy of the model, so nothing of the model
-    changes, batch-norm statistics included. What is saved for the backward pass is counted by
-    autograd's own hooks and the peak by following every tensor: both are exact, and the same on
-    any machine but for the scratch space inside a kernel.
+    Each method runs one forward and backward on a copy of the model, so the model does not change,
+    batch-norm statistics included. What is saved for the backward pass is counted by autograd's
+    hooks, and the peak by following every tensor. Both are exact and the same on every machine, but
+    for the scratch space inside a kernel.
 
     Args:
-        model: any module, in the mode it will train in; its device counts. One without an
+        model: any module, in the mode and on the device that it will train in. A model without an
             `ODEBlock` has a single row.
-        inputs: what it is called with. One that requires a gradient gets one.
-        loss: from the output to a number; the sum by default, which keeps nothing itself.
-        methods: the gradients to put into every block; by default all that continua has, and the
-            model's own where its blocks have another.
+        inputs: what it is called with. An input that requires a gradient gets one.
+        loss: from the output to a number; the sum by default, which saves nothing itself.
+        methods: the gradients to put into every block; by default all that continua has, and that
+            of the model's blocks if it is another.
         optimizer: a kind of optimizer, or a function that makes one from parameters.
         confirm: whether to measure each row in a process of its own too, which takes seconds
             each. The model goes there as files, so it must come from `build` or `load`, inputs
@@ -135,25 +134,23 @@ def memory(
     gradients = state = None
     name = getattr(optimizer, "__name__", "optimizer")
     for method in _methods(own, methods):
-        trial = _with(source, method)
-        given = pytree.tree_map_only(
+        trial = _with_gradient(source, method)
+        args = pytree.tree_map_only(
             Tensor, lambda x: x.detach().clone().requires_grad_(x.requires_grad), inputs
         )
         try:
-            # Every method draws the same random numbers, and whoever comes after their own.
+            # Every method draws the same random numbers, and the caller's generator is restored.
             with torch.random.fork_rng({p.device for p in trial.parameters() if p.is_cuda}):
-                measured = _measured(trial, given, loss)
-        except _RefusedError as refused:
-            rows.append(MemoryUse(method, refusal=str(refused)))
+                counts = _count_bytes(trial, args, loss)
+        except _RefusedError as error:
+            rows.append(MemoryUse(method, refusal=str(error)))
             continue
         if state is None:
-            grads = [p.grad for p in trial.parameters() if p.grad is not None]
-            gradients = sum(storages(grads).values())
-            name, state = _optimizer_state(trial, optimizer)
-        process = process_peak(_with(source, method), given, loss) if confirm else None
-        rows.append(MemoryUse(method, *measured, process))
-    parameters = sum(storages(source.parameters()).values())
-    buffers = sum(storages(source.buffers()).values())
+            gradients = total_bytes(p.grad for p in trial.parameters() if p.grad is not None)
+            name, state = _optimizer_state(trial, optimizer, name)
+        process = process_peak(_with_gradient(source, method), args, loss) if confirm else None
+        rows.append(MemoryUse(method, *counts, process))
+    parameters, buffers = total_bytes(source.parameters()), total_bytes(source.buffers())
     return MemoryReport(parameters, buffers, gradients, state, name, tuple(rows))
 
 
@@ -188,8 +185,8 @@ def _methods(
     return dict.fromkeys([*METHODS, *own]) if len(set(own)) == 1 else [*METHODS, None]
 
 
-def _with(model: nn.Module, method: Gradient | None) -> nn.Module:
-    """A copy whose blocks have this gradient."""
+def _with_gradient(model: nn.Module, method: Gradient | None) -> nn.Module:
+    """A copy whose blocks have this gradient; None leaves them their own."""
     trial = copied(model)
     for block in blocks_if_any(trial).values():
         block.gradient = method or block.gradient
@@ -201,8 +198,11 @@ class _RefusedError(Exception):
 
 
 @contextmanager
-def _refusable() -> Iterator[None]:
-    """Tell what a method refuses, or has no memory for, from a mistake in the arguments."""
+def _refusals() -> Iterator[None]:
+    """Raise a `_RefusedError` for what a method refuses, or has no memory for.
+
+    Other errors are mistakes in the arguments.
+    """
     try:
         yield
     except (ArgumentError, SolveError) as error:
@@ -210,43 +210,44 @@ def _refusable() -> Iterator[None]:
             raise
         raise _RefusedError(str(error)) from error
     except (MemoryError, RuntimeError) as error:
-        # The processor's own allocator has no type of error.
+        # The allocator of the CPU raises a RuntimeError.
         if not isinstance(error, MemoryError) and "memory" not in str(error):
             raise
         raise _RefusedError("there is not enough memory for it here") from error
 
 
-def _measured(model: nn.Module, inputs: tuple[Any, ...], loss: Loss | None) -> tuple[int, int, int]:
+def _count_bytes(
+    model: nn.Module, inputs: tuple[Any, ...], loss: Loss | None
+) -> tuple[int, int, int]:
     """The bytes that autograd saves, that are held between the passes, and at the peak."""
-    given = [x for x in pytree.tree_leaves(inputs) if isinstance(x, Tensor)]
-    known = [*model.parameters(), *model.buffers(), *given]
-    with LiveTensors(known) as live:
-        with SavedTensors(known) as kept:
-            with _refusable():
+    tensors = [x for x in pytree.tree_leaves(inputs) if isinstance(x, Tensor)]
+    existing = [*model.parameters(), *model.buffers(), *tensors]
+    with LiveTensors(existing) as live:
+        with SavedTensors(existing) as kept:
+            with _refusals():
                 out = model(*inputs)
             value = scalar(out, loss)
-            del out  # as in a training step, which keeps the loss alone
+            del out  # as in a training step, which keeps the loss only
         saved, held = kept.bytes, live.bytes
-        with _refusable():
+        with _refusals():
             torch.autograd.backward(value)
     return saved, held, live.peak
 
 
-def _optimizer_state(model: nn.Module, optimizer: Optimizers) -> tuple[str, int]:
-    """The kind of an optimizer and the bytes it keeps after one step."""
+def _optimizer_state(model: nn.Module, optimizer: Optimizers, name: str) -> tuple[str, int]:
+    """The kind of an optimizer and the bytes of its state after one step."""
     parameters = [p for p in model.parameters() if p.requires_grad]
-    name = getattr(optimizer, "__name__", "optimizer")
     if not parameters:
         return name, 0
     try:
-        made = optimizer(parameters)
-        made.step()
+        instance = optimizer(parameters)
+        instance.step()
     except TypeError as error:
         raise ArgumentError(
             f"{name} cannot take a step ({error}); give a function that makes an optimizer from "
             "parameters, such as lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)"
         ) from error
-    known = storages([*parameters, *(p.grad for p in parameters if p.grad is not None)])
-    kept = [t for t in pytree.tree_leaves(list(made.state.values())) if isinstance(t, Tensor)]
-    sizes = {key: size for key, size in storages(kept).items() if key not in known}
-    return type(made).__name__, sum(sizes.values())
+    existing = storages([*parameters, *(p.grad for p in parameters if p.grad is not None)])
+    state = [t for t in pytree.tree_leaves(list(instance.state.values())) if isinstance(t, Tensor)]
+    sizes = {key: size for key, size in storages(state).items() if key not in existing}
+    return type(instance).__name__, sum(sizes.values())

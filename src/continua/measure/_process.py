@@ -1,4 +1,4 @@
-"""The peak of a process that does nothing but one forward and backward."""
+"""The peak memory of a process that runs nothing but one forward and backward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ContinuaError
 from continua.files import load, read_json, save, write_json
-from continua.transform import Elastic, recipe_of
 
 Loss = Callable[[Any], Tensor]
 
@@ -29,9 +27,9 @@ REQUEST, INPUTS, MODEL = "request.json", "inputs.safetensors", "model"
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 START = "import sys; from continua.measure._process import answer; answer(sys.argv[1])"
 
-# Large tensors get pages of their own, which go back at once: the peak is then that of tensors,
+# Large tensors get pages of their own, which are freed at once: the peak is then that of tensors,
 # not of what an allocator keeps in reserve.
-CAREFUL = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1"}
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1"}
 
 
 def scalar(out: Any, loss: Loss | None) -> Tensor:
@@ -56,21 +54,23 @@ def scalar(out: Any, loss: Loss | None) -> Tensor:
 
 
 def process_peak(model: nn.Module, inputs: Sequence[Any], loss: Loss | None) -> int:
-    """By how much one forward and backward raises the peak of a fresh process, in bytes.
+    """By how much one forward and backward raises the peak of a new process, in bytes.
 
-    It starts from files, since a fork begins with the memory of its parent.
+    It reads the model from files, since a fork starts with the memory of its parent.
     """
-    given = [x for x in inputs if isinstance(x, Tensor)]
-    if len(given) < len(inputs):
+    tensors = [x for x in inputs if isinstance(x, Tensor)]
+    if len(tensors) < len(inputs):
         raise ArgumentError("confirm=True takes inputs that are tensors; give those alone")
     request = {
         "training": [name for name, m in model.named_modules() if m.training],
         "frozen": [name for name, p in model.named_parameters() if not p.requires_grad],
-        "differentiated": [x.requires_grad for x in given],
-        "device": str(next((t.device for t in (*model.parameters(), *given)), "cpu")),
-        "loss": None if loss is None else _name(loss, "loss"),
+        "differentiated": [x.requires_grad for x in tensors],
+        "device": str(next((t.device for t in (*model.parameters(), *tensors)), "cpu")),
+        "loss": None,
     }
-    plain = model.model if isinstance(model, Elastic) else model
+    if loss is not None:
+        module, name = getattr(loss, "__module__", None), getattr(loss, "__qualname__", "")
+        request["loss"] = _importable(f"{module}:{name}", "loss")
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -78,36 +78,35 @@ def process_peak(model: nn.Module, inputs: Sequence[Any], loss: Loss | None) -> 
             save(model, folder / MODEL)
         except ArgumentError as error:
             raise ArgumentError(f"confirm=True hands the model on as files: {error}") from error
-        recipe = recipe_of(plain)
-        assert recipe is not None  # or it could not be saved
-        request["factory"] = _name(recipe.factory, "factory")
-        save_file({str(i): x.detach().contiguous() for i, x in enumerate(given)}, folder / INPUTS)
+        saved = read_json(folder / MODEL / "config.json")
+        request["factory"] = _importable(saved["factory"]["name"], "factory")
+        save_file({str(i): x.detach().contiguous() for i, x in enumerate(tensors)}, folder / INPUTS)
         write_json(folder / REQUEST, request)
         command = [sys.executable, "-c", START, place]
-        env = os.environ | CAREFUL | {"PYTHONPATH": paths}
+        env = os.environ | ALLOCATOR | {"PYTHONPATH": paths}
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        lines = done.stderr.strip().splitlines() or ["it said nothing"]
         raise ContinuaError(
             f"the process that was to confirm the peak ended with code {done.returncode}: "
-            f"{said[-1]}"
+            f"{lines[-1]}"
         )
-    return int(done.stdout.split()[-1])  # importing the model may have said something
+    return int(done.stdout.split()[-1])  # the import of the model may print, too
 
 
-def _name(function: Callable[..., Any], what: str) -> str:
-    """A function by the name under which another process finds it."""
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
-    if module in (None, "__main__") or not name.isidentifier():
+def _importable(name: str, what: str) -> str:
+    """The name of a function, as in `module:name`, if another process can import it."""
+    module, _, function = name.partition(":")
+    if module in ("None", "?", "__main__") or not function.isidentifier():
         raise ArgumentError(
-            f"confirm=True needs a {what} that another process can import, not {function!r}; "
+            f"confirm=True needs a {what} that another process can import, not {name!r}; "
             "move it to the top level of a module"
         )
-    return f"{module}:{name}"
+    return name
 
 
 def answer(folder: str) -> None:
-    """In the child: read the request in a folder, and write the bytes to standard output."""
+    """Run in the new process: read the request in a folder, and print the bytes."""
     torch.set_num_threads(1)
     request = read_json(Path(folder) / REQUEST)
     device = request["device"]
@@ -117,21 +116,21 @@ def answer(folder: str) -> None:
         module.training = name in request["training"]
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name not in request["frozen"])
-    found = load_file(Path(folder) / INPUTS, device)
-    inputs = [found[str(i)].requires_grad_(d) for i, d in enumerate(request["differentiated"])]
+    tensors = load_file(Path(folder) / INPUTS, device)
+    inputs = [tensors[str(i)].requires_grad_(d) for i, d in enumerate(request["differentiated"])]
     loss = request["loss"] and pkgutil.resolve_name(request["loss"])
-    run = partial(_run, model, inputs, loss)
-    run()  # whatever is loaded on first use
-    sys.stdout.write("\n" + str(_gpu_rise(run) if device.startswith("cuda") else _rise(run)))
+
+    def run() -> None:
+        torch.autograd.backward(scalar(model(*inputs), loss))
+        for t in (*model.parameters(), *inputs):
+            t.grad = None
+
+    run()  # loads what is loaded on first use
+    sys.stdout.write("\n" + str(_gpu_rise(run) if device.startswith("cuda") else _cpu_rise(run)))
 
 
-def _run(model: nn.Module, inputs: list[Tensor], loss: Loss | None) -> None:
-    torch.autograd.backward(scalar(model(*inputs), loss))
-    for t in (*model.parameters(), *inputs):
-        t.grad = None
-
-
-def _rise(run: Callable[[], None]) -> int:
+def _cpu_rise(run: Callable[[], None]) -> int:
+    """By how much a call raises the peak memory of this process."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # a C library of another make
         ctypes.CDLL(None).malloc_trim(0)
@@ -143,6 +142,7 @@ def _rise(run: Callable[[], None]) -> int:
 
 
 def _gpu_rise(run: Callable[[], None]) -> int:
+    """By how much a call raises the peak memory of the GPU."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -152,13 +152,13 @@ def _gpu_rise(run: Callable[[], None]) -> int:
 
 
 def _peak() -> int:
-    """The most memory that this process has had, in bytes."""
+    """The peak memory of this process, in bytes."""
     if STATUS.exists():  # getrusage remembers the parent's peak through fork and exec
         lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
         return 1024 * int(lines["VmHWM"].split()[0])
     try:
         import resource
     except ImportError:
-        raise ContinuaError("this system does not tell the peak of a process") from None
+        raise ContinuaError("this system does not report the peak memory of a process") from None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak

@@ -24,8 +24,8 @@ from continua.transform import size as size_of
 class Variant:
     """One size of a model."""
 
-    size: Choice  # as `sweep` was given it
-    value: float  # what `evaluate` said of it
+    size: Choice  # as in the sizes of `sweep`
+    value: float  # what `evaluate` returned
     parameters: int  # how many scalars it has
     bytes: int  # of parameters and state
     evaluations: int | None  # of all fields in one forward; None if a solver chooses its steps
@@ -35,7 +35,7 @@ class Variant:
 
 @dataclass(frozen=True, repr=False)
 class Front:
-    """What a sweep found; `print` shows it as a table, and so does a notebook."""
+    """The sizes that `sweep` measured; `print` shows them as a table, and so does a notebook."""
 
     variants: tuple[Variant, ...]  # the sizes, the model itself first
     higher: bool = True  # whether more of the measure is better
@@ -57,13 +57,13 @@ class Front:
         return (self.loss(variant), float(variant.parameters), variant.milliseconds or 0.0)
 
     def pick(self, within: float) -> Variant:
-        """The smallest size that is worse than the model by so much at most; of two the better."""
+        """The smallest size that is worse than the model by at most `within`; of two the better."""
         if not within >= 0:
             raise ArgumentError(f"within is a number of at least 0, not {within!r}")
         # Values are often quotients of counts, whose difference may round to a bit more.
         limit = within + 1e-9 * max(abs(self.variants[0].value), 1.0)
-        near = [v for v in self.variants if self.loss(v) <= limit]
-        return min(near, key=lambda v: (v.parameters, self.loss(v)))
+        close = [v for v in self.variants if self.loss(v) <= limit]
+        return min(close, key=lambda v: (v.parameters, self.loss(v)))
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table: a head, then a row per size; a star where no other size is better."""
@@ -73,7 +73,7 @@ class Front:
         full = self.variants[0]
         for v in self.variants:
             row = [
-                _written(v.size),
+                _as_text(v.size),
                 f"{v.value:.6g}",
                 f"{v.value - full.value:+.3g}",
                 f"{v.parameters:,}",
@@ -132,28 +132,26 @@ def sweep(
     if not callable(evaluate):
         raise ArgumentError(f"evaluate is a function of a model, not {evaluate!r}")
     whole_number("rounds", rounds)
-    made = _sized(model, sizes)
-    times: list[float | None] = [None] * len(made)
-    if x is not None:
-        times = [*_timed([m for _, m in made], x, rounds)]
+    models = _models(model, sizes)
+    times = [None] * len(models) if x is None else _milliseconds([m for _, m in models], x, rounds)
     variants: list[Variant] = []
-    for (size, small), milliseconds in zip(made, times, strict=True):
+    for (size, small), milliseconds in zip(models, times, strict=True):
         with torch.no_grad():
             value: Any = evaluate(small)
         if isinstance(value, Tensor) and value.numel() == 1:
             value = value.item()
         if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
             raise ArgumentError(
-                f"evaluate gives {value!r} for size {_written(size)}; it must give a finite number"
+                f"evaluate gives {value!r} for size {_as_text(size)}; it must give a finite number"
             )
-        small.eval()  # whatever evaluate did
-        found = size_of(small)
-        costs = (found.parameters, found.bytes, found.evaluations, milliseconds)
-        variants.append(Variant(size, float(value), *costs, small))
+        small.eval()  # evaluate may have changed the mode
+        costs = size_of(small)
+        counts = (costs.parameters, costs.bytes, costs.evaluations)
+        variants.append(Variant(size, float(value), *counts, milliseconds, small))
     return Front(tuple(variants), higher)
 
 
-def _sized(model: nn.Module, sizes: Sequence[Choice] | None) -> list[tuple[Choice, nn.Module]]:
+def _models(model: nn.Module, sizes: Sequence[Choice] | None) -> list[tuple[Choice, nn.Module]]:
     """Each size and its model, in evaluation mode, the model itself first."""
     own = list(model.sizes) if isinstance(model, Elastic) else _halves(model)
     if sizes is None and not own:
@@ -161,8 +159,8 @@ def _sized(model: nn.Module, sizes: Sequence[Choice] | None) -> list[tuple[Choic
             "the model's weights have different bases; give sizes as dictionaries such as "
             "{'basis': ..., 'steps': ...}"
         )
-    wanted = own if sizes is None else [own[0] if own else {}, *check_sizes(sizes)]
-    unique = [size for i, size in enumerate(wanted) if size not in wanted[:i]]
+    choices = own if sizes is None else [own[0] if own else {}, *check_sizes(sizes)]
+    unique = [size for i, size in enumerate(choices) if size not in choices[:i]]
     if isinstance(model, Elastic):
         return [(size, model.at(size).eval()) for size in unique]
     with warnings.catch_warnings():  # of buckets that few steps never read: all sizes are tried
@@ -178,34 +176,32 @@ def _halves(model: nn.Module) -> list[Choice]:
         for basis in block.expansion.weights.values()
         if basis.size > 1
     }
-    if len({type(basis) for basis in bases}) > 1 or len({basis.size for basis in bases}) > 1:
+    if len({(type(basis), basis.size) for basis in bases}) > 1:
         return []
     basis = next(iter(bases), None)
-    found: list[Choice] = [1 if basis is None else basis.size]
-    while basis is not None and basis.halved().size < found[-1]:  # type: ignore[operator]
-        basis = basis.halved()
-        found.append(basis.size)
-    return found
+    sizes = [1 if basis is None else basis.size]
+    while basis is not None and (basis := basis.halved()).size < sizes[-1]:
+        sizes.append(basis.size)
+    return [*sizes]
 
 
 @torch.inference_mode()
-def _timed(models: Sequence[nn.Module], x: Any, rounds: int) -> list[float]:
-    """The median milliseconds of a forward of each; the models take turns."""
+def _milliseconds(models: Sequence[nn.Module], x: Any, rounds: int) -> list[float]:
+    """The median time of a forward of each; the models take turns."""
     from statistics import median  # slow to import
 
     times: list[list[float]] = [[] for _ in models]
-    for i in range(rounds + 1):  # the first to warm up
-        for model, found in zip(models, times, strict=True):
+    for _ in range(rounds + 1):
+        for model, own in zip(models, times, strict=True):
             started = time.perf_counter()
             call(model, x)
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
-            if i:
-                found.append(1000 * (time.perf_counter() - started))
-    return [median(found) for found in times]
+            own.append(1000 * (time.perf_counter() - started))
+    return [median(own[1:]) for own in times]  # the first is to warm up
 
 
-def _written(size: Choice) -> str:
+def _as_text(size: Choice) -> str:
     if isinstance(size, int):
         return str(size)
     return ", ".join(f"{key}={value!r}" for key, value in size.items()) or "as it is"

@@ -1,4 +1,4 @@
-"""How a model is trained."""
+"""The configuration of a training."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from continua._values import whole_number
 Optimizer = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["constant", "step", "cosine", "one-cycle", "inverse-root"]
 Precision = Literal["no", "bf16", "fp16"]
+OPTIONAL = ("epoch_steps", "patience", "clip")
 
 
 @dataclass(frozen=True)
 class Training:
-    r"""Everything that decides the course of a training, besides model and data.
+    r"""The configuration of a training, besides model and data.
 
     An epoch is a pass over the training part, or `epoch_steps` batches. The learning rate is
 
@@ -96,17 +97,17 @@ class Training:
     def __post_init__(self) -> None:
         self._check_numbers()
         self._check_choices()
-        self._check_sizes()
+        self._check_epochs()
+        self._check_elastic()
 
     def _check_numbers(self) -> None:
         for name in ("epochs", "batch_size", "evaluate_every", "epoch_steps", "patience"):
             value = getattr(self, name)
-            if value is None and name in ("epoch_steps", "patience"):
-                continue
-            object.__setattr__(self, name, whole_number(name, value))
+            if value is not None or name not in OPTIONAL:
+                object.__setattr__(self, name, whole_number(name, value))
         for name in ("learning_rate", "eps", "decay", "checkpoint_minutes", "clip"):
             value = getattr(self, name)
-            if value is None and name == "clip":
+            if value is None and name in OPTIONAL:
                 continue
             if not isinstance(value, int | float) or not 0 < value < math.inf:
                 raise ArgumentError(f"{name} is a positive number, not {value!r}")
@@ -119,13 +120,10 @@ class Training:
         object.__setattr__(self, "seed", whole_number("seed", self.seed, 0, 2**32 - 1))
 
     def _check_choices(self) -> None:
-        for name, kinds in (
-            ("optimizer", Optimizer),
-            ("schedule", Schedule),
-            ("precision", Precision),
-        ):
-            if getattr(self, name) not in get_args(kinds):
-                known = ", ".join(get_args(kinds))
+        kinds = {"optimizer": Optimizer, "schedule": Schedule, "precision": Precision}
+        for name, kind in kinds.items():
+            if getattr(self, name) not in get_args(kind):
+                known = ", ".join(get_args(kind))
                 raise ArgumentError(f"{name} is one of {known}, not {getattr(self, name)!r}")
         if self.functional_gradient and self.optimizer != "sgd":
             raise ArgumentError(
@@ -142,7 +140,7 @@ class Training:
                 f"not {self.warmup!r}"
             )
 
-    def _check_sizes(self) -> None:
+    def _check_epochs(self) -> None:
         """Check the epochs in which the model is refined or projected."""
         for name in ("refine_epochs", "project_epochs"):
             if not isinstance(getattr(self, name), tuple | list):
@@ -151,9 +149,7 @@ class Training:
                 )
             for epoch in getattr(self, name):
                 whole_number(f"an epoch of {name}, counted from 0,", epoch, 1, self.epochs - 1)
-        self._check_elastic()
-        both = set(self.refine_epochs) & set(self.project_epochs)
-        if both:
+        if both := set(self.refine_epochs) & set(self.project_epochs):
             raise ArgumentError(f"epoch {min(both)} cannot both refine and project")
 
     def _check_elastic(self) -> None:
@@ -194,25 +190,17 @@ class Training:
 
     def make_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """A fresh optimizer of the model's parameters."""
-        wanted = [p for p in model.parameters() if p.requires_grad]
-        if not wanted:
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        if not parameters:
             raise ArgumentError("the model has no parameter that requires a gradient")
+        rate, decay = self.learning_rate, self.weight_decay
         if self.optimizer == "sgd":
+            nesterov = self.nesterov and self.momentum > 0
             return torch.optim.SGD(
-                wanted,
-                lr=self.learning_rate,
-                momentum=self.momentum,
-                weight_decay=self.weight_decay,
-                nesterov=self.nesterov and self.momentum > 0,
+                parameters, rate, self.momentum, weight_decay=decay, nesterov=nesterov
             )
         kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.AdamW
-        return kind(
-            wanted,
-            lr=self.learning_rate,
-            betas=self.betas,
-            eps=self.eps,
-            weight_decay=self.weight_decay,
-        )
+        return kind(parameters, rate, self.betas, self.eps, decay)
 
     def config(self) -> dict[str, Any]:
         """The arguments, ready for JSON."""

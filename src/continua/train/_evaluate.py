@@ -27,12 +27,12 @@ def evaluate(
     """The measures of a model on a part of the data, in evaluation mode.
 
     Args:
-        model: where its parameters are; its mode is put back afterwards.
+        model: the model; its mode is restored afterwards.
         task: data and measures.
-        part: which part. The test part is for the end: once.
+        part: which part. Use the test part once, at the end.
         batch_size: samples at a time; the result does not depend on it.
-        limit: the first so many samples only; None for all.
-        device: where to; None for where the model is.
+        limit: the number of samples, from the first; None for all.
+        device: of the batches; None for that of the model.
         watch: called after every batch.
     """
     batch_size = whole_number("batch_size", batch_size)

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""The folder of a run, which one process at a time writes to."""
 
 from __future__ import annotations
 
@@ -13,32 +13,36 @@ from typing import IO
 from continua._errors import FileError
 
 LOCK = "lock"
-_held: set[tuple[int, Path]] = set()  # by threads of this process
+_held: set[tuple[int, Path]] = set()  # threads of this process, and the folders that they hold
 
 
 @contextmanager
 def held_alone(folder: Path) -> Iterator[None]:
-    """Make a folder, and refuse to go on while another process holds it.
+    """Make a folder, and lock it; an error while another process holds the lock.
 
-    A lock on the file `lock` in it, which nothing ever replaces. The system gives the lock free
-    when a process ends, however it ends. Where it knows no such locks, nothing is refused. Of the
-    processes of one training the first takes the lock. A thread that holds a folder may hold it
-    again inside.
+    The lock is on the file `lock` in the folder. The system releases it when a process ends,
+    however it ends. On a system without such locks nothing is refused. Of the processes of one
+    training the first takes the lock. A thread may lock a folder that it holds again.
     """
-    new = not folder.exists()
+    is_new = not folder.exists()
     make_folder(folder)
-    mine = (threading.get_ident(), folder.resolve())
-    if int(os.environ.get("RANK", "0")) or mine in _held:
+    key = (threading.get_ident(), folder.resolve())
+    if int(os.environ.get("RANK", "0")) or key in _held:
         yield
         return
     with (folder / LOCK).open("ab") as file:
         _lock(file, folder)
-        _held.add(mine)
+        _held.add(key)
         try:
             yield
         finally:
-            _held.discard(mine)
-            _leave_nothing(folder, new)
+            _held.discard(key)
+            # If nothing was written, leave nothing: the lock goes while it is still held.
+            with suppress(OSError):
+                if [path.name for path in folder.iterdir()] == [LOCK]:
+                    (folder / LOCK).unlink()
+                    if is_new:
+                        folder.rmdir()
 
 
 def _lock(file: IO[bytes], folder: Path) -> None:
@@ -53,20 +57,11 @@ def _lock(file: IO[bytes], folder: Path) -> None:
     except OSError:  # a file system without locks
         return
     else:
-        # Not if the process that held it has just removed the folder that it could not use.
+        # The process that held the lock may have removed the file.
         path = folder / LOCK
         free = path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
     if not free:
         raise FileError(f"another process trains in {folder}; wait until that has ended")
-
-
-def _leave_nothing(folder: Path, new: bool) -> None:
-    """Where nothing was begun, remove the lock, while it is still held, and the folder if new."""
-    with suppress(OSError):
-        if [path.name for path in folder.iterdir()] == [LOCK]:
-            (folder / LOCK).unlink()
-            if new:
-                folder.rmdir()
 
 
 def make_folder(folder: Path) -> None:

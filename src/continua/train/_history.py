@@ -1,15 +1,21 @@
-"""What a run tells of each epoch."""
+"""The outcome of a training, and the measures of each epoch."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from continua._errors import ArgumentError, FileError
+from torch import nn
+
+from continua._errors import FileError
+from continua._tables import html_table
 from continua.files import entry, parse_json, read_bytes, write_whole
+
+from ._checkpoint import Position
 
 log = logging.getLogger("continua.train")
 
@@ -44,14 +50,38 @@ def write_history(folder: Path, lines: Sequence[dict[str, Any]]) -> None:
     write_whole(folder / METRICS, content.encode())
 
 
-def board(folder: Path, step: int) -> Any:
-    """A TensorBoard that goes on after a step."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ArgumentError(
-            "tensorboard=True needs the package tensorboard; install it, or leave the option out: "
-            "metrics.jsonl is always written"
-        ) from error
-    # What a killed run told after its last checkpoint is told again.
-    return SummaryWriter(folder / "tensorboard", purge_step=step + 1)
+@dataclass(frozen=True, repr=False)
+class Outcome:
+    """The result of a training.
+
+    Attributes:
+        model: of the best evaluation, or of the last step without a validation part; a
+            `continua.Elastic` if the training is elastic.
+        position: where the training ended.
+        history: what `metrics.jsonl` holds.
+    """
+
+    model: nn.Module
+    position: Position
+    history: list[dict[str, Any]]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """A summary: a name and a value per row."""
+        last = self.history[-1] if self.history else {}
+        count = sum(p.numel() for p in self.model.parameters())
+        rows = [
+            ("model", f"{type(self.model).__name__}, {count:,} parameters"),
+            ("epochs", str(self.position.epoch)),
+            ("steps", f"{self.position.step:,}"),
+            ("seconds", f"{self.position.seconds:.1f}"),
+        ]
+        for part in ("train", "validation"):
+            rows += [(f"{part} {name}", f"{v:.4g}") for name, v in last.get(part, {}).items()]
+        best = self.position.best
+        return rows if best is None else [*rows, ("best validation", f"{best:.4g}")]
+
+    def __repr__(self) -> str:
+        return f"Outcome({', '.join(f'{name}: {value}' for name, value in self.rows())})"
+
+    def _repr_html_(self) -> str:
+        return html_table([("Outcome", ""), *self.rows()])

@@ -17,17 +17,15 @@ from continua.transform import refine
 
 from ._checkpoint import DAMAGED, Checkpoints, Position, read, restore
 from ._config import Training
-from ._elastic import elastic, plain
 from ._evaluate import evaluate
 from ._files import held_alone
-from ._history import METRICS, board, read_history, write_history
-from ._outcome import Outcome
-from ._process import Stop, accelerator, any_process, from_main, stopping
-from ._progress import Progress, TimeLeft, Watch, shown, silent
-from ._random import borrowed, seed
-from ._same import check_same, known_recipe, losses
+from ._history import METRICS, Outcome, read_history, write_history
+from ._process import Stop, any_process, catch_signals, from_main, make_accelerator
+from ._progress import Progress, TimeLeft, Watch, default_watch, silent
+from ._random import restored_generators, seed
+from ._same import check_same, describe_losses, recipe_to_save
 from ._samples import task_of
-from ._size import functions, halved
+from ._size import functions, halved, make_elastic, plain
 from ._step import TrainingStep
 from ._task import Tally, Task
 from ._tracker import TrackerName, Tracking, checked_tracker
@@ -76,72 +74,70 @@ def fit(
             a notebook. `continua.train.silent` shows nothing.
         log: wandb, mlflow, tensorboard or a tracker of accelerate; gets the measures of epochs.
     """
-    watching = shown() if watch is None else watch
-    with borrowed(), held_alone(Path(folder)):
-        given = task_of(task)
-        return _Fit(make, given, training, Path(folder), device, channels_last, watching, log).run()
+    folder = Path(folder)
+    with restored_generators(), held_alone(folder):
+        run = _Fit(task_of(task), training, folder, device, channels_last, watch, log)
+        run.start(make)
+        return run.run()
 
 
 class _Fit:
     def __init__(
         self,
-        make: Callable[[], nn.Module],
         task: Task,
         training: Training,
         folder: Path,
         device: str,
         channels_last: bool,
-        watch: Watch,
+        watch: Watch | None,
         log: Any,
     ):
         self.task, self.training, self.folder = task, training, folder
-        self.accelerator = accelerator(device, training.precision, checked_tracker(log), folder)
-        self.watch = watch if self.main else silent
-        self.device = self.accelerator.device
+        tracker = checked_tracker(log)
+        self.accelerator = make_accelerator(device, training.precision, tracker, folder)
+        self.is_main: bool = self.accelerator.is_main_process
+        watch = default_watch() if watch is None else watch
+        self.watch = watch if self.is_main else silent
         self.step = TrainingStep(task, training, self.accelerator, channels_last)
         self.checkpoints = Checkpoints(folder)
+        self.position = Position()
         self.history: list[dict[str, Any]] = []
-        self.about = {"training": training.config(), "samples": task.size("train")}
-        self.about["processes"] = self.accelerator.num_processes
-        self._begin(make)
-        self.left = TimeLeft(training, self._epochs_done)
-        self.tracking = Tracking(self.accelerator, training.config())
-        self.board = (
-            board(folder, self.position.step) if training.tensorboard and self.main else None
-        )
-
-    @property
-    def main(self) -> bool:
-        return bool(self.accelerator.is_main_process)
-
-    @property
-    def _epochs_done(self) -> float:
-        return self.position.epoch + self.position.batch / self.step.per_epoch
+        self.about = {
+            "training": training.config(),
+            "samples": task.size("train"),
+            "processes": self.accelerator.num_processes,
+        }
 
     # -- starting and resuming -----------------------------------------------------------------
 
-    def _begin(self, make: Callable[[], nn.Module]) -> None:
-        if self.main:
+    def start(self, make: Callable[[], nn.Module]) -> None:
+        """Make the model, or read the last checkpoint."""
+        if self.is_main:
             self.checkpoints.clean()
             for stale in self.folder.glob(f".{METRICS}-*"):
                 stale.unlink(missing_ok=True)
         seed(self.training.seed)
-        model = elastic(make(), self.training)
-        self.recipe = known_recipe(model)
+        model = make_elastic(make(), self.training)
+        self.recipe = recipe_to_save(model)
         last = self.checkpoints.last()
-        self.accelerator.wait_for_everyone()  # before anyone writes what others look for
+        self.accelerator.wait_for_everyone()  # before the first process writes what others read
         if last is None:
-            self.position = Position()
             self.step.set_model(model)
             self._write_history()
             # Fail before any work if the model or the disk cannot be written.
             self._save(best=False)
-            return
+        else:
+            self._resume(last, model)
+        self.left = TimeLeft(self.training, self._epochs_done)
+        self.tracking = Tracking(self.accelerator, self.training, self.folder, self.position.step)
+
+    def _resume(self, last: Path, model: nn.Module) -> None:
         saved, self.position, state, tensors = read(last, self.recipe)
+        position = self.position
         check_same(self.folder, saved, model, state["about"], self.about)
-        if self.position.epoch > self.training.epochs:
+        if position.epoch > self.training.epochs:
             raise ArgumentError(
-                f"{self.folder} has {self.position.epoch} epochs already, more than "
+                f"{self.folder} has {position.epoch} epochs already, more than "
                 f"epochs={self.training.epochs}; choose another folder"
             )
         self.step.set_model(saved)
@@ -154,16 +150,15 @@ class _Fit:
                 f"the checkpoint {last} is damaged ({error}); move it elsewhere to go on "
                 "from the one before it"
             ) from error
-        self.position.finished = self._is_finished()
-        self.history = [
-            line for line in read_history(self.folder) if line["step"] <= self.position.step
-        ]
-        lost = losses(self.position, self.history, state["about"], self.about)
+        position.finished = self._is_finished()
+        lines = read_history(self.folder)
+        self.history = [line for line in lines if line["step"] <= position.step]
+        lost = describe_losses(position, self.history, state["about"], self.about)
         if not self.checkpoints.has_best():
             if self.checkpoints.index()["best"] is not None:
-                lost.append(f"the best checkpoint ({self.task.measure} {self.position.best})")
-            self.position.best = None
-        if lost and self.main:
+                lost.append(f"the best checkpoint ({self.task.measure} {position.best})")
+            position.best = None
+        if lost and self.is_main:
             log.warning("%s goes on without %s", self.folder, ", and without ".join(lost))
         self._write_history()
         log.info("going on from %s", last)
@@ -173,28 +168,29 @@ class _Fit:
     def run(self) -> Outcome:
         training, position = self.training, self.position
         try:
-            with stopping() as stop:
+            with catch_signals() as stop:
                 while not position.finished:
-                    self._change_size()
-                    self._epoch(stop)
+                    if position.batch == 0:
+                        self._change_size()
+                    self._train_epoch(stop)
                     self._close_epoch()
                     if not position.finished and any_process(self.accelerator, stop.asked)[0]:
                         raise self._interrupted()
         finally:
             self.tracking.close()
-            if self.board is not None:
-                self.board.close()
         best = self.checkpoints.best()
         assert best is not None
-        model = self.step.placed_model(read(best, self.recipe)[0]).eval()
-        self.watch(Progress("training", training.epochs, training.epochs, self._note()))
+        model = self.step.place_model(read(best, self.recipe)[0]).eval()
+        self.watch(Progress("training", training.epochs, training.epochs, self._last_measures()))
         return Outcome(model, position, self.history)
+
+    @property
+    def _epochs_done(self) -> float:
+        return self.position.epoch + self.position.batch / self.step.per_epoch
 
     def _change_size(self) -> None:
         """Refine or project the model if the configuration says so for this epoch."""
         position, training = self.position, self.training
-        if position.batch:
-            return
         if position.epoch in training.refine_epochs:
             model = refine(self.step.model)
         elif position.epoch in training.project_epochs:
@@ -204,29 +200,32 @@ class _Fit:
         self.accelerator.free_memory()  # release the old model and optimizer
         self.step.set_model(model)
         position.best, position.stale = None, 0
-        if self.main:
+        if self.is_main:
             self.checkpoints.forget_best()
 
-    def _epoch(self, stop: Stop) -> None:
-        position = self.position
+    def _train_epoch(self, stop: Stop) -> None:
+        position, per_epoch = self.position, self.step.per_epoch
         tally = Tally(position.sums, position.counts)
         self.step.model.train()
-        started = time.monotonic()
-        written, before = started, position.seconds
-        while position.batch < self.step.per_epoch:
+        started = saved = time.monotonic()
+        before = position.seconds
+        while position.batch < per_epoch:
             tally.merge(self.step(position))
             position.batch += 1
             position.step += 1
             now = time.monotonic()
             position.seconds = before + now - started
-            self._tell(self._note(tally))
-            if position.batch == self.step.per_epoch:
+            note = f"{position.batch / per_epoch:4.0%} of epoch {position.epoch + 1}"
+            if "loss" in tally.sums:
+                note += f", loss {tally.means()['loss']:.3f}"
+            self._show(note)
+            if position.batch == per_epoch:
                 return  # the end of an epoch is saved with its measures
-            overdue = now - written > 60 * self.training.checkpoint_minutes
+            overdue = now - saved > 60 * self.training.checkpoint_minutes
             asked, overdue = any_process(self.accelerator, stop.asked, overdue)
             if asked or overdue:
                 self._save(best=False)
-                written = now
+                saved = now
             if asked:
                 raise self._interrupted()
 
@@ -247,7 +246,6 @@ class _Fit:
         position.batch = 0
         train = Tally(position.sums, position.counts).means()
         position.sums, position.counts = {}, {}
-        last = position.epoch >= training.epochs
         line: dict[str, Any] = {
             "epoch": position.epoch,
             "step": position.step,
@@ -257,9 +255,9 @@ class _Fit:
             "train": train,
         }
         best = False
-        validated = position.epoch % training.evaluate_every == 0 or last
-        if validated and self.task.size("validation"):
-            line["validation"] = measures = self._evaluated()
+        is_due = position.epoch % training.evaluate_every == 0 or position.epoch >= training.epochs
+        if is_due and self.task.size("validation"):
+            line["validation"] = measures = self._evaluate()
             if self.task.measure not in measures:
                 known = ", ".join(measures) or "nothing"
                 raise ArgumentError(
@@ -273,22 +271,25 @@ class _Fit:
         self.history.append(line)
         self._write_history()
         self._save(best)
-        self._report(line)
+        self.tracking.log(line)
+        self._show(self._last_measures())
 
-    def _evaluated(self) -> dict[str, float]:
+    def _evaluate(self) -> dict[str, float]:
         """The measures of the main process's model on the validation part."""
-        model = plain(self.step.model)
-        found = evaluate(model, self.task, device=self.device) if self.main else {}
-        return from_main(self.accelerator, found)
+        measures = {}
+        if self.is_main:
+            model = plain(self.step.model)
+            measures = evaluate(model, self.task, device=self.accelerator.device)
+        return from_main(self.accelerator, measures)
 
     def _is_finished(self) -> bool:
-        position, patience = self.position, self.training.patience
-        if position.epoch >= self.training.epochs:
+        position, training = self.position, self.training
+        if position.epoch >= training.epochs:
             return True
-        changes = (*self.training.refine_epochs, *self.training.project_epochs)
-        waiting = any(epoch >= position.epoch for epoch in changes)
-        between = position.batch == 0
-        return patience is not None and position.stale >= patience and between and not waiting
+        changes = (*training.refine_epochs, *training.project_epochs)
+        if training.patience is None or any(epoch >= position.epoch for epoch in changes):
+            return False
+        return position.batch == 0 and position.stale >= training.patience
 
     def _is_best(self, value: float) -> bool:
         position = self.position
@@ -302,7 +303,7 @@ class _Fit:
         return better
 
     def _save(self, best: bool) -> None:
-        if self.main:
+        if self.is_main:
             scaler = self.accelerator.scaler
             self.checkpoints.write(
                 self.step.model,
@@ -315,36 +316,22 @@ class _Fit:
         self.accelerator.wait_for_everyone()
 
     def _write_history(self) -> None:
-        if self.main:
+        if self.is_main:
             write_history(self.folder, self.history)
 
-    def _report(self, line: dict[str, Any]) -> None:
-        if self.board is not None:
-            for part in ("train", "validation"):
-                for name, value in line.get(part, {}).items():
-                    self.board.add_scalar(f"{part}/{name}", value, line["step"])
-            self.board.add_scalar("rate", line["rate"], line["step"])
-            self.board.flush()
-        self.tracking.epoch(line)
-        self._tell(self._note())
-
-    def _tell(self, note: str) -> None:
+    def _show(self, note: str) -> None:
         left = self.left(self._epochs_done)
         self.watch(Progress("training", self.position.epoch, self.training.epochs, note, left))
 
-    def _note(self, running: Tally | None = None) -> str:
-        words = []
-        if running is not None:
-            share = self.position.batch / self.step.per_epoch
-            loss = running.means().get("loss")
-            words.append(f"{share:4.0%} of epoch {self.position.epoch + 1}")
-            words += [] if loss is None else [f"loss {loss:.3f}"]
-        elif self.history:
-            line = self.history[-1]
-            if line["functions"] is not None:
-                words.append(f"K={line['functions']}")
-            words.append(f"loss {line['train'].get('loss', float('nan')):.3f}")
-            if "validation" in line:
-                value = line["validation"][self.task.measure]
-                words.append(f"validation {self.task.measure} {value:.4f}")
+    def _last_measures(self) -> str:
+        """The last line of the history, in words."""
+        if not self.history:
+            return ""
+        line, words = self.history[-1], []
+        if line["functions"] is not None:
+            words.append(f"K={line['functions']}")
+        words.append(f"loss {line['train'].get('loss', float('nan')):.3f}")
+        if "validation" in line:
+            value = line["validation"][self.task.measure]
+            words.append(f"validation {self.task.measure} {value:.4f}")
         return ", ".join(words)

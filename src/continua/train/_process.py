@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from continua._errors import ArgumentError, MissingPackageError
+from continua._errors import ArgumentError, MissingPackageError, first_line
 
 from ._task import Tally
 
@@ -27,16 +27,14 @@ T = TypeVar("T")
 DEVICE = "ACCELERATE_TORCH_DEVICE"
 
 
-def accelerator(
-    device: str, precision: str, log: Any = None, folder: Path | None = None
-) -> Accelerator:
-    """The `Accelerator` of this process, on this device, with its trackers."""
+def make_accelerator(device: str, precision: str, log: Any, folder: Path) -> Accelerator:
+    """The `Accelerator` of this process, on this device, with a tracker that writes to a folder."""
     try:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
     except ImportError as error:
         raise MissingPackageError("training needs accelerate, which is not installed") from error
-    AcceleratorState._reset_state(reset_partial_state=True)  # forget an earlier training's choices
+    AcceleratorState._reset_state(reset_partial_state=True)  # of an earlier training
     before = os.environ.get(DEVICE)
     try:
         if device not in ("auto", "cpu"):
@@ -45,9 +43,8 @@ def accelerator(
             cpu=device == "cpu", mixed_precision=precision, log_with=log, project_dir=folder
         )
     except (RuntimeError, ValueError, AssertionError) as error:
-        first = next(iter(str(error).splitlines()), type(error).__name__)
         raise ArgumentError(
-            f"cannot train on device {device!r} with precision {precision!r}: {first}"
+            f"cannot train on device {device!r} with precision {precision!r}: {first_line(error)}"
         ) from None
     finally:
         if before is None:
@@ -64,18 +61,15 @@ def any_process(accelerator: Accelerator, *flags: bool) -> list[bool]:
     return [bool(flag) for flag in accelerator.reduce(mine, "sum").tolist()]
 
 
-def summed(accelerator: Accelerator, tally: Tally) -> Tally:
+def sum_tally(accelerator: Accelerator, tally: Tally) -> Tally:
     """The sum of a tally over all processes."""
     if accelerator.num_processes == 1:
         return tally
     names = sorted(tally.sums)
-    mine = [[tally.sums[name], tally.counts[name]] for name in names]
-    tensor = torch.tensor(mine, dtype=torch.float64, device=accelerator.device)  # [names, 2]
-    totals = accelerator.reduce(tensor, "sum").tolist()
-    return Tally(
-        {name: total for name, (total, _) in zip(names, totals, strict=True)},
-        {name: count for name, (_, count) in zip(names, totals, strict=True)},
-    )
+    mine = [[values[name] for name in names] for values in (tally.sums, tally.counts)]
+    tensor = torch.tensor(mine, dtype=torch.float64, device=accelerator.device)  # [2, names]
+    sums, counts = accelerator.reduce(tensor, "sum").tolist()
+    return Tally(dict(zip(names, sums, strict=True)), dict(zip(names, counts, strict=True)))
 
 
 def average_statistics(model: nn.Module) -> None:
@@ -97,12 +91,12 @@ def average_statistics(model: nn.Module) -> None:
 
 def from_main(accelerator: Accelerator, value: T) -> T:
     """The value that the main process has."""
-    found = [value]
+    values = [value]
     if accelerator.num_processes > 1:
         from accelerate.utils import broadcast_object_list
 
-        broadcast_object_list(found)
-    return found[0]
+        broadcast_object_list(values)
+    return values[0]
 
 
 @dataclass
@@ -113,24 +107,22 @@ class Stop:
 
 
 @contextlib.contextmanager
-def stopping() -> Iterator[Stop]:
+def catch_signals() -> Iterator[Stop]:
     """Record the first Ctrl-C or request to terminate; the second one interrupts at once."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {}
 
-    def asked(number: int, frame: object) -> None:
+    def handle(number: int, frame: object) -> None:
         if stop.asked:
             raise KeyboardInterrupt
         stop.asked = True
 
-    for name in (signal.SIGINT, signal.SIGTERM):
-        before[name] = signal.signal(name, asked)
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        for name, handler in before.items():
+        for number, handler in before.items():
             # None: the handler was not set from Python, so Python cannot restore it.
-            signal.signal(name, signal.SIG_DFL if handler is None else handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

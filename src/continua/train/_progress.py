@@ -1,4 +1,4 @@
-"""How a run tells where it is."""
+"""The progress of a run, and how it is shown."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate
 
 from ._config import Training
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is: handed to whoever watches it, after each epoch and each later step.
+    """Where a run is.
 
     Attributes:
         stage: what is being done, in a word.
-        done: how much of it, out of `total`.
+        done: how much of it is done, out of `total`.
         total: of this stage.
-        note: what there is to say about it.
-        left: the seconds that it will still take, if the run can tell.
+        note: the latest measures, in words.
+        left: the seconds that the stage still takes, if known.
     """
 
     stage: str
@@ -35,10 +34,10 @@ Watch = Callable[[Progress], None]
 
 
 def silent(now: Progress) -> None:
-    """Nobody watches."""
+    """Show nothing."""
 
 
-def shown() -> Watch:
+def default_watch() -> Watch:
     """A line of text on stderr, on a terminal and in a notebook; elsewhere nothing."""
     notebook = "ipykernel" in sys.modules
     return TextBar() if notebook or sys.stderr.isatty() else silent
@@ -59,17 +58,17 @@ class TextBar:
         filled = 20 * now.done // max(now.total, 1)
         words = [f"{now.stage} {'#' * filled}{'.' * (20 - filled)} {now.done}/{now.total}"]
         words += [now.note] if now.note else []
-        words += [told_left(now.left)] if now.left is not None and not last else []
+        words += [format_time_left(now.left)] if now.left is not None and not last else []
         width = shutil.get_terminal_size().columns - 1
         sys.stderr.write(f"{ended}\r{', '.join(words)[:width]:<{width}}" + ("\n" if last else ""))
         sys.stderr.flush()
 
 
-def told_left(seconds: float) -> str:
-    """A time that is still to pass, in words.
+def format_time_left(seconds: float) -> str:
+    """The time left, in words.
 
     Example:
-        >>> told_left(8), told_left(200), told_left(9000)
+        >>> format_time_left(8), format_time_left(200), format_time_left(9000)
         ('8 s left', '3 min left', '2.5 h left')
     """
     if seconds < 100:
@@ -78,32 +77,27 @@ def told_left(seconds: float) -> str:
 
 
 class TimeLeft:
-    """How long the rest of a training takes, if each refinement doubles the cost of a step.
+    """Estimates the time left, if each refinement doubles the cost of a step.
 
-    Args:
-        training: its epochs.
-        start: the epochs that were done when the clock started, in fractions.
+    `start` is the number of epochs that are done already, in fractions.
     """
 
     def __init__(self, training: Training, start: float):
-        costs, cost = [], 1.0
+        cost, self.costs = 1.0, []  # of each epoch
         for epoch in range(training.epochs):
             cost *= 2.0 ** ((epoch in training.refine_epochs) - (epoch in training.project_epochs))
-            costs.append(cost)
-        self.costs = costs
-        self.sums = [0.0, *accumulate(costs)]
-        self.started, self.before = time.monotonic(), self._work(start)
+            self.costs.append(cost)
+        self.started, self.before = time.monotonic(), self._cost(start)
 
-    def _work(self, epochs: float) -> float:
+    def _cost(self, epochs: float) -> float:
         """The cost of so many epochs, in fractions."""
-        whole = min(int(epochs), len(self.costs))
-        rest = epochs - whole
-        return self.sums[whole] + (rest * self.costs[whole] if rest > 0 else 0.0)
+        whole = int(epochs)
+        return sum(self.costs[:whole]) + (epochs - whole) * sum(self.costs[whole : whole + 1])
 
     def __call__(self, epochs: float) -> float | None:
         """The seconds left when so many epochs are done; None before anything is known."""
-        done = self._work(epochs)
+        done = self._cost(epochs)
         if done <= self.before:
             return None
         pace = (time.monotonic() - self.started) / (done - self.before)
-        return pace * (self.sums[-1] - done)
+        return pace * (sum(self.costs) - done)

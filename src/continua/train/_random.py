@@ -1,4 +1,4 @@
-"""Random generators: seeding them, and putting them back."""
+"""Random generators: seeds, and their states."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def seed(value: int) -> None:
     torch.manual_seed(value)
 
 
-def mixed(*numbers: int) -> int:
-    """A seed made of several numbers, of which at most four count."""
+def mix_seeds(*numbers: int) -> int:
+    """One seed made of several numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
 @contextlib.contextmanager
-def borrowed() -> Iterator[None]:
-    """Leave the caller's generators as they were."""
+def restored_generators() -> Iterator[None]:
+    """Restore the states of all generators at the end."""
     tensors, python = torch_generators(), python_generators()
     try:
         yield
@@ -63,6 +63,6 @@ def set_generators(tensors: dict[str, Tensor], python: dict[str, Any]) -> None:
     version, key, gauss = python["random"]
     random.setstate((version, tuple(key), gauss))
     kind, keys, position, has, cached = python["numpy"]
-    if len(keys) != 624 or not 0 <= position <= 624:  # NumPy itself does not look
+    if len(keys) != 624 or not 0 <= position <= 624:  # NumPy does not check it
         raise ValueError("NumPy's generator has 624 numbers and a position among them")
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has, cached))

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, IterableDataset, Subset, default_collate
 
 from continua._errors import ArgumentError, ShapeError
 from continua.data import Dataset
 
-from ._task import Classification, PartName, Tally, Task
+from ._task import Classification, PartName, Tally, Task, classification_loss
 
 #: what a column of targets is called
 TARGETS = ("labels", "label", "targets", "target", "y")
@@ -47,8 +47,8 @@ class Samples(Task):
     """
 
     def __init__(self, train: Any, validation: Any = None, test: Any = None):
-        given = {"train": train, "validation": validation, "test": test}
-        self.parts = {name: _opened(part, name) for name, part in given.items() if part is not None}
+        parts = {"train": train, "validation": validation, "test": test}
+        self.parts = {name: _open(part, name) for name, part in parts.items() if part is not None}
         first = self._samples("train", [0])
         self.names: list[str] | None = None
         if isinstance(first, Mapping):
@@ -67,9 +67,9 @@ class Samples(Task):
         self.classes = not (targets.is_floating_point() or targets.is_complex())
         self.measure = "accuracy" if self.classes else "error"
         self.higher = self.classes
-        self._cut()
+        self._split()
 
-    def _cut(self) -> None:
+    def _split(self) -> None:
         """Take parts that are not given from the training part."""
         data, collate = self.parts["train"]
         missing = [name for name in ("validation", "test") if name not in self.parts]
@@ -107,32 +107,24 @@ class Samples(Task):
         return dict(zip(self.names[:-1], batch[:-1], strict=True))
 
     def loss(self, model: nn.Module, batch: Sequence[Tensor]) -> tuple[Tensor, Tally]:
-        given, targets = self.inputs(batch), batch[-1]
-        outputs = model(**given) if isinstance(given, dict) else model(given)
+        inputs, targets = self.inputs(batch), batch[-1]
+        outputs = model(**inputs) if isinstance(inputs, dict) else model(inputs)
         outputs = getattr(outputs, "logits", outputs)
-        tally = Tally()
         if not self.classes:
             if outputs.shape != targets.shape:
                 raise ShapeError(
                     f"the model gives {list(outputs.shape)} for targets {list(targets.shape)}"
                 )
-            loss = mse_loss(outputs, targets)
-            tally.add("error", float(loss.detach()) * len(targets), len(targets))
-            tally.add("loss", float(loss.detach()) * len(targets), len(targets))
+            loss, tally = mse_loss(outputs, targets), Tally()
+            for name in ("error", "loss"):
+                tally.add(name, float(loss.detach()) * len(targets), len(targets))
             return loss, tally
         if outputs.shape[:-1] != targets.shape:
             raise ShapeError(
                 f"the model gives {list(outputs.shape)} for targets {list(targets.shape)}; it must "
                 "give one score per class and target"
             )
-        flat, classes = outputs.flatten(0, -2), targets.flatten().long()
-        counted = classes != -100  # what torch and Hugging Face ignore
-        total = cross_entropy(flat, classes, reduction="sum")
-        right = (flat.detach().argmax(-1) == classes) & counted
-        count = float(counted.sum())
-        tally.add("loss", float(total.detach()), count)
-        tally.add("accuracy", float(right.sum()), count)
-        return total / max(count, 1.0), tally
+        return classification_loss(outputs, targets.long())
 
     def _samples(self, part: str, index: Sequence[int]) -> Any:
         data, collate = self.parts[part]
@@ -145,11 +137,11 @@ class Samples(Task):
             ) from error
 
     def _tensors(self, batch: Any) -> list[Tensor]:
-        found = list(batch) if self.names is None else [batch[name] for name in self.names]
-        for one in found:
-            if not isinstance(one, Tensor):
-                raise ArgumentError(f"a batch is made of tensors, not {type(one).__name__}")
-        return found
+        tensors = list(batch) if self.names is None else [batch[name] for name in self.names]
+        for value in tensors:
+            if not isinstance(value, Tensor):
+                raise ArgumentError(f"a batch is made of tensors, not {type(value).__name__}")
+        return tensors
 
 
 def task_of(data: Any) -> Task:
@@ -180,8 +172,8 @@ def task_of(data: Any) -> Task:
 Collate = Callable[[list[Any]], Any]
 
 
-def _opened(part: Any, name: str) -> tuple[Any, Collate]:
-    """The samples of a part, and what makes a batch of them."""
+def _open(part: Any, name: str) -> tuple[Any, Collate]:
+    """The samples of a part, and the function that makes a batch of them."""
     collate: Collate = default_collate
     if isinstance(part, DataLoader):
         part, collate = part.dataset, part.collate_fn

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ContinuaError, SolveError
 from continua.measure import count_evaluations
-from continua.transform import project_gradient
+from continua.transform import Elastic, project_gradient, smoothness
 
 from ._checkpoint import Position
 from ._config import Training
-from ._elastic import whole_loss
-from ._process import any_process, average_statistics, summed
-from ._random import mixed
+from ._process import any_process, average_statistics, sum_tally
+from ._random import mix_seeds
+from ._size import Sized
 from ._task import Tally, Task
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ ORDER, AUGMENTATION, NOISE = 1, 2, 3
 
 
 class TrainingStep:
-    """The model, its optimizer and the batches; calling it makes one step.
+    """One step of a training: a call updates the model once.
 
     Args:
         task: data, loss and measures.
@@ -62,9 +62,8 @@ class TrainingStep:
 
     def set_model(self, model: nn.Module) -> None:
         """Train this model from here on, with a fresh optimizer."""
-        model = self.placed_model(model)
-        self.model = model
-        self.wrapped = model
+        model = self.place_model(model)
+        self.model = self.wrapped = model
         if self.accelerator.num_processes > 1:
             self.wrapped = self.accelerator.prepare_model(model)
             # Mixed precision is switched on in `__call__`. The model itself keeps its own forward,
@@ -73,7 +72,7 @@ class TrainingStep:
                 model.__dict__.pop(name, None)
         self.optimizer = self.accelerator.prepare_optimizer(self.training.make_optimizer(model))
 
-    def placed_model(self, model: nn.Module) -> nn.Module:
+    def place_model(self, model: nn.Module) -> nn.Module:
         """The model on the device, in the memory format of the training."""
         model = model.to(self.accelerator.device)
         if self.channels_last:
@@ -81,7 +80,7 @@ class TrainingStep:
         return model
 
     def __call__(self, position: Position) -> Tally:
-        """Update the model once; what was measured, over all processes.
+        """Update the model once; the measures over all processes.
 
         Args:
             position: of the training; it is not changed.
@@ -91,14 +90,12 @@ class TrainingStep:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         index = self._index(position.step)
-        generator = torch.Generator().manual_seed(
-            mixed(training.seed, AUGMENTATION, position.step, self.accelerator.process_index)
-        )
-        # For dropout: the same in a run that was resumed, different in every process.
-        torch.manual_seed(
-            mixed(training.seed, NOISE, position.step, self.accelerator.process_index)
-        )
-        batch = [self._placed(t) for t in self.task.batch("train", index, generator)]
+        # The same in a run that was resumed, different in every process.
+        numbers = (position.step, self.accelerator.process_index)
+        generator = torch.Generator()
+        generator.manual_seed(mix_seeds(training.seed, AUGMENTATION, *numbers))
+        torch.manual_seed(mix_seeds(training.seed, NOISE, *numbers))  # for dropout
+        batch = [self._place(t) for t in self.task.batch("train", index, generator)]
         with count_evaluations(self.model) as evaluations:
             tally = self._differentiate(batch, position)
         if evaluations.solves:
@@ -111,16 +108,20 @@ class TrainingStep:
         self.optimizer.step()
         if training.average_statistics:
             average_statistics(self.model)
-        return summed(self.accelerator, tally)
+        return sum_tally(self.accelerator, tally)
 
     def _differentiate(self, batch: Sequence[Tensor], position: Position) -> Tally:
-        """Compute the gradient of the loss of a batch; what was measured."""
+        """Compute the gradient of the loss of a batch, and its measures."""
         try:
             with self.accelerator.autocast():
-                loss, tally = _checked(self.task.loss(self.wrapped, batch), self.task)
-                loss = whole_loss(
-                    loss, self.task, self.model, self.wrapped, batch, self.training, position.step
-                )
+                found = self.task.loss(self.wrapped, batch)
+                if not (isinstance(found, tuple) and len(found) == 2):
+                    raise ArgumentError(
+                        f"{type(self.task).__name__}.loss returns the loss and a Tally, not a "
+                        f"{type(found).__name__}"
+                    )
+                loss, tally = found
+                loss = self._add_terms(loss, batch, position.step)
         except ContinuaError as error:
             # A block refuses the output of a layer that diverged: blame the weights, not the data.
             diverged = not all(bool(torch.isfinite(p).all()) for p in self.model.parameters())
@@ -135,29 +136,31 @@ class TrainingStep:
         self.accelerator.backward(loss)
         return tally
 
+    def _add_terms(self, loss: Tensor, batch: Sequence[Tensor], step: int) -> Tensor:
+        """The loss of the full size, averaged with those of smaller sizes, and smoothness."""
+        if isinstance(self.model, Elastic):
+            sizes = [Sized(self.wrapped, size) for size in self.model.trained(step)]
+            losses = [loss, *(self.task.loss(model, batch)[0] for model in sizes)]
+            loss = torch.stack(losses).mean()
+        if self.training.smoothness:
+            loss = loss + self.training.smoothness * smoothness(self.model)
+        return loss
+
     def _index(self, step: int) -> Tensor:
         """The samples of this step and process; every pass over the data is a permutation."""
-        number, within = divmod(step, self.per_pass)
+        number, i = divmod(step, self.per_pass)
         if self.order[0] != number:
-            generator = torch.Generator().manual_seed(mixed(self.training.seed, ORDER, number))
+            generator = torch.Generator().manual_seed(mix_seeds(self.training.seed, ORDER, number))
             self.order = (number, torch.randperm(self.task.size("train"), generator=generator))
-        batch = self.order[1][within * self.batch_size : (within + 1) * self.batch_size]
+        batch = self.order[1][i * self.batch_size : (i + 1) * self.batch_size]
         return batch[self.accelerator.process_index :: self.accelerator.num_processes]
 
-    def _placed(self, tensor: Tensor) -> Tensor:
+    def _place(self, tensor: Tensor) -> Tensor:
+        """The tensor on the device, in the memory format of the training."""
         tensor = tensor.to(self.accelerator.device)
         if self.channels_last and tensor.dim() == 4:
             return tensor.contiguous(memory_format=torch.channels_last)
         return tensor
-
-
-def _checked(found: Any, task: Task) -> tuple[Tensor, Tally]:
-    """What a task's loss returned, if it is a loss and what was measured."""
-    if not (isinstance(found, tuple) and len(found) == 2):
-        raise ArgumentError(
-            f"{type(task).__name__}.loss returns the loss and a Tally, not a {type(found).__name__}"
-        )
-    return found
 
 
 def _advice(position: Position) -> str:

@@ -1,4 +1,4 @@
-"""What is learned, from which data, and how well."""
+"""Tasks: data, a loss and measures."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from continua.data import Dataset, Part
 
 PartName = Literal["train", "validation", "test"]
 Augment = Callable[[Tensor, torch.Generator], Tensor]
+#: the target that PyTorch and Hugging Face ignore
+IGNORE = -100
 
 
 @dataclass
 class Tally:
-    """Sums of what was measured, each with the count that it is a mean over."""
+    """Sums of measures, each with the number of values in it."""
 
     sums: dict[str, float] = field(default_factory=dict)
     counts: dict[str, float] = field(default_factory=dict)
 
     def add(self, name: str, total: float, count: float) -> None:
-        """Add a sum over so many."""
+        """Add a sum over `count` values."""
         self.sums[name] = self.sums.get(name, 0.0) + total
         self.counts[name] = self.counts.get(name, 0.0) + count
 
@@ -36,7 +38,7 @@ class Tally:
             self.add(name, total, other.counts[name])
 
     def means(self) -> dict[str, float]:
-        """What it comes to."""
+        """The mean of each."""
         return {name: total / max(self.counts[name], 1.0) for name, total in self.sums.items()}
 
 
@@ -56,7 +58,7 @@ class Task(ABC):
         """How many samples a part has."""
 
     def judgements(self, part: PartName, samples: int) -> int:
-        """How many answers an accuracy over the first samples of a part is made of."""
+        """How many predictions the accuracy over the first samples of a part averages."""
         return samples
 
     @abstractmethod
@@ -73,10 +75,10 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Sequence[Tensor]) -> tuple[Tensor, Tally]:
-        """The loss of a batch to minimise, and what else was measured."""
+        """The loss of a batch to minimise, and its measures."""
 
     def inputs(self, batch: Sequence[Tensor]) -> Any:
-        """What a model is called with: a tensor, or a dictionary of keyword arguments."""
+        """The input of a model: a tensor, or a dictionary of keyword arguments."""
         return batch[0]
 
 
@@ -108,7 +110,8 @@ class Classification(Task):
     ):
         if not 0 <= label_smoothing < 1:
             raise ArgumentError(f"label_smoothing lies in [0, 1), not {label_smoothing!r}")
-        self.dataset, self.augment, self.ignore = dataset, augment, ignore
+        self.dataset, self.augment = dataset, augment
+        self.ignore = IGNORE if ignore is None else ignore
         self.label_smoothing, self.trim = label_smoothing, trim
         for name in ("train", "validation", "test"):
             _check_targets(self.part(name), dataset.classes, name, ignore)
@@ -137,48 +140,52 @@ class Classification(Task):
     def loss(self, model: nn.Module, batch: Sequence[Tensor]) -> tuple[Tensor, Tally]:
         inputs, targets = batch
         logits: Tensor = model(inputs)
-        smoothing = self.label_smoothing if model.training else 0.0
-        if logits.shape[-1] == 1:
-            flat = logits.reshape(-1)
-            if flat.shape != targets.reshape(-1).shape or self.dataset.classes > 2:
-                raise _mismatch(logits, targets, self.dataset.classes)
-            targets = targets.reshape(-1)
-            counted = self._counted(targets)
-            wanted = targets.to(flat.dtype) * (1 - smoothing) + smoothing / 2
-            losses = binary_cross_entropy_with_logits(flat, wanted, reduction="none")
-            total = losses[counted].sum()
-            right = ((flat > 0).long() == targets) & counted
+        binary, classes = logits.shape[-1] == 1, self.dataset.classes
+        if binary:
+            fits = logits.numel() == targets.numel() and classes <= 2
         else:
-            if logits.shape[:-1] != targets.shape or logits.shape[-1] < self.dataset.classes:
-                raise _mismatch(logits, targets, self.dataset.classes)
-            flat, targets = logits.flatten(0, -2), targets.flatten()
-            counted = self._counted(targets)
-            ignored = -100 if self.ignore is None else self.ignore
-            total = cross_entropy(
-                flat, targets, ignore_index=ignored, label_smoothing=smoothing, reduction="sum"
+            fits = logits.shape[:-1] == targets.shape and logits.shape[-1] >= classes
+        if not fits:
+            raise ShapeError(
+                f"the model gives {list(logits.shape)} for targets of shape {list(targets.shape)} "
+                f"and {classes} classes; it must give one score per class and target"
             )
-            right = (flat.detach().argmax(-1) == targets) & counted
-        count = float(counted.sum())
-        tally = Tally()
-        tally.add("loss", float(total.detach()), count)
-        tally.add("accuracy", float(right.sum()), count)
-        # A batch in which nothing counts has no loss, rather than one that is not a number.
-        return total / max(count, 1.0), tally
+        smoothing = self.label_smoothing if model.training else 0.0
+        loss = binary_classification_loss if binary else classification_loss
+        return loss(logits, targets, self.ignore, smoothing)
 
     def judgements(self, part: PartName, samples: int) -> int:
-        return int(self._counted(self.part(part).targets[:samples]).sum())
-
-    def _counted(self, targets: Tensor) -> Tensor:
-        if self.ignore is None:
-            return torch.ones_like(targets, dtype=torch.bool)
-        return targets != self.ignore
+        return int((self.part(part).targets[:samples] != self.ignore).sum())
 
 
-def _mismatch(logits: Tensor, targets: Tensor, classes: int) -> ShapeError:
-    return ShapeError(
-        f"the model gives {list(logits.shape)} for targets of shape {list(targets.shape)} and "
-        f"{classes} classes; it must give one score per class and target"
+def classification_loss(
+    logits: Tensor, targets: Tensor, ignore: int = IGNORE, smoothing: float = 0.0
+) -> tuple[Tensor, Tally]:
+    """The cross-entropy, averaged over the targets that are not ignored, and the accuracy."""
+    logits, targets = logits.flatten(0, -2), targets.flatten()
+    total = cross_entropy(
+        logits, targets, ignore_index=ignore, label_smoothing=smoothing, reduction="sum"
     )
+    return _mean(total, logits.detach().argmax(-1), targets, ignore)
+
+
+def binary_classification_loss(
+    logits: Tensor, targets: Tensor, ignore: int, smoothing: float
+) -> tuple[Tensor, Tally]:
+    """The same for logits of class 1 against class 0."""
+    logits, targets = logits.flatten(), targets.flatten()
+    shares = targets.to(logits.dtype) * (1 - smoothing) + smoothing / 2
+    losses = binary_cross_entropy_with_logits(logits, shares, reduction="none")
+    return _mean(losses[targets != ignore].sum(), (logits > 0).long(), targets, ignore)
+
+
+def _mean(total: Tensor, predictions: Tensor, targets: Tensor, ignore: int) -> tuple[Tensor, Tally]:
+    counted = targets != ignore
+    count = float(counted.sum())
+    tally = Tally()
+    tally.add("loss", float(total.detach()), count)
+    tally.add("accuracy", float(((predictions == targets) & counted).sum()), count)
+    return total / max(count, 1.0), tally  # zero, not NaN, where nothing counts
 
 
 def _check_targets(part: Part, classes: int, name: str, ignore: int | None) -> None:

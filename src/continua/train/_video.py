@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,11 +12,11 @@ from continua._values import whole_number
 from continua.data import VideoDataset
 from continua.models import VideoPredictor, psnr, ssim
 
+from ._random import mix_seeds
 from ._task import PartName, Tally, Task
 
-#: clips at a time in evaluation, where a batch may be as large as it likes
+#: clips at a time in evaluation, whatever the batch size
 CHUNK = 16
-
 # What noise is for, so that no two draw the same numbers.
 POSTERIOR, PRIOR = 0, 1
 
@@ -56,12 +55,9 @@ class VideoPrediction(Task):
         beta: float = 1e-4,
         futures: int = 5,
     ):
-        for name, value in (
-            ("conditioning", conditioning),
-            ("predicted", predicted),
-            ("futures", futures),
-        ):
-            whole_number(name, value)
+        whole_number("conditioning", conditioning)
+        whole_number("predicted", predicted)
+        whole_number("futures", futures)
         if not 0 <= beta < float("inf"):
             raise ArgumentError(f"beta is a number of at least 0, not {beta!r}")
         if not isinstance(dataset, VideoDataset):
@@ -99,14 +95,13 @@ class VideoPrediction(Task):
         if not isinstance(model, VideoPredictor):
             raise ModuleError(f"{type(model).__name__} is no VideoPredictor")
         losses = []
-        for part, numbers in zip(
-            torch.split(frames, CHUNK), torch.split(index, CHUNK), strict=True
-        ):
-            noise = noises(numbers, POSTERIOR, self.frames - 1, model.latent)
-            terms = model(part, noise, conditioning=self.conditioning)
-            losses.append(self._bound(terms, tally) * len(part))
+        chunks = zip(torch.split(frames, CHUNK), torch.split(index, CHUNK), strict=True)
+        for clips, numbers in chunks:
+            noise = draw_noise(numbers, POSTERIOR, self.frames - 1, model.latent)
+            terms = model(clips, noise, conditioning=self.conditioning)
+            losses.append(self._bound(terms, tally) * len(clips))
             if int(futures):
-                self._judge(model, part, numbers, int(futures), tally)
+                self._judge(model, clips, numbers, int(futures), tally)
         return torch.stack(losses).sum() / len(frames), tally
 
     def _bound(self, terms: Tensor, tally: Tally) -> Tensor:
@@ -119,22 +114,18 @@ class VideoPrediction(Task):
     def _judge(
         self, model: VideoPredictor, frames: Tensor, numbers: Tensor, futures: int, tally: Tally
     ) -> None:
-        """Add how good the futures are."""
-        given, truth = frames[:, : self.conditioning], frames[:, self.conditioning :]
-        noise = noises(numbers, PRIOR, futures * self.predicted, model.latent)
+        """Add the quality of the futures."""
+        first, truth = frames[:, : self.conditioning], frames[:, self.conditioning :]
+        noise = draw_noise(numbers, PRIOR, futures * self.predicted, model.latent)
         noise = noise.view(len(frames), futures, self.predicted, -1).transpose(0, 1)
-        found = model.sample(given, self.predicted, samples=futures, noise=noise)
+        predicted = model.sample(first, self.predicted, samples=futures, noise=noise)
         for name, judge in (("psnr", psnr), ("ssim", ssim)):
-            each = judge(found, truth.expand_as(found)).mean(2)  # [futures, B]
+            each = judge(predicted, truth.expand_as(predicted)).mean(2)  # [futures, B]
             tally.add(name, float(each.amax(0).sum()), len(frames))
             tally.add(f"{name}_mean", float(each.mean(0).sum()), len(frames))
 
 
-def noises(numbers: Tensor, purpose: int, count: int, latent: int) -> Tensor:
+def draw_noise(numbers: Tensor, purpose: int, count: int, latent: int) -> Tensor:
     """Standard normal numbers for each clip, `[B, count, latent]`, the same in every batch."""
-    found = []
-    for number in numbers.tolist():
-        value = np.random.SeedSequence((purpose, number)).generate_state(1, np.uint64)[0]
-        generator = torch.Generator().manual_seed(int(value >> 1))
-        found.append(torch.randn(count, latent, generator=generator))
-    return torch.stack(found)
+    generators = (torch.Generator().manual_seed(mix_seeds(purpose, n)) for n in numbers.tolist())
+    return torch.stack([torch.randn(count, latent, generator=g) for g in generators])

@@ -5,7 +5,6 @@ from ._batches import call, evaluating
 from ._blocks import Recipe, blocks, blocks_if_any, coefficients, recipe_of, set_recipe, tie
 from ._compress import compress
 from ._convert import convert, convert_runs
-from ._count import Size, size
 from ._elastic import Elastic
 from ._heal import HealProgress, heal
 from ._hyper import fit_hypernetwork
@@ -15,6 +14,7 @@ from ._recalibrate import recalibrate
 from ._refine import refine
 from ._revert import revert
 from ._runs import LayerRun, runs_at, stacks
+from ._size import Size, size
 from ._sizes import Choice, check_sizes, size_arguments
 from ._smoothness import smoothness
 from ._stack import converted

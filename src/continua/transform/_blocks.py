@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ModuleError
-from continua.basis import Basis
+from continua.basis import Basis, PiecewiseConstant
 from continua.block import ODEBlock
-from continua.field import contract, put, tensor
+from continua.field import Expansion, contract, put, tensor
+from continua.solve import Euler
 
 #: the attribute of a model that holds its factory and arguments
 RECIPE = "_continua_recipe"
@@ -28,8 +29,8 @@ def blocks(model: nn.Module) -> dict[str, ODEBlock]:
 
 
 def refuse_elastic(model: object) -> None:
-    """A change of the blocks of an elastic model would leave its sizes behind."""
-    from ._elastic import Elastic  # which is made of verbs that refuse it
+    """Refuse an elastic model, whose other sizes would not follow a change of its blocks."""
+    from ._elastic import Elastic  # it imports this module
 
     for name, part in model.named_modules() if isinstance(model, nn.Module) else ():
         if isinstance(part, Elastic):
@@ -40,10 +41,22 @@ def refuse_elastic(model: object) -> None:
 
 
 def blocks_if_any(model: nn.Module) -> dict[str, ODEBlock]:
-    """The same for a model that may have none."""
+    """The ODE blocks of a model by name, of which there may be none."""
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"a model is an nn.Module, not {type(model).__name__}")
     return {name: m for name, m in model.named_modules() if isinstance(m, ODEBlock)}
+
+
+def new_bases(
+    expansion: Expansion, old: Mapping[str, Basis], new: Callable[[Basis], Basis]
+) -> dict[str, Basis]:
+    """New bases for what varies with depth, under all names of each tensor."""
+    return {
+        name: new(basis)
+        for first, basis in old.items()
+        if basis.size > 1
+        for name in expansion.names(first)
+    }
 
 
 #: the bases and coefficients of blocks, by the names of block and tensor
@@ -63,35 +76,55 @@ def tie(before: Coefficients, model: nn.Module) -> str | None:
     """Let blocks whose coefficients were replaced share those that they shared before.
 
     Returns:
-        The name of one that they share.
+        The name of a shared tensor, if there is one.
     """
-    after, first, found = coefficients(model), dict[int, tuple[str, str]](), None
+    after, first, shared = coefficients(model), dict[int, tuple[str, str]](), None
     for place, (basis, old) in before.items():
         other = first.setdefault(id(old), place)
         if other == place:
             continue
-        found, known = (f"{at}.field.{key}" for at, key in (place, other))
+        shared, known = (f"{name}.field.{key}" for name, key in (place, other))
         if before[other][0] != basis or after[other][0] != after[place][0]:
             raise ModuleError(
-                f"{known!r} and {found!r} are one tensor, which would need {after[other][0]!r} and "
-                f"{after[place][0]!r}: give both blocks the same basis, or each a tensor of its own"
+                f"{known!r} and {shared!r} are one tensor, which would need {after[other][0]!r} "
+                f"and {after[place][0]!r}: give both blocks the same basis, or each a tensor of "
+                "its own"
             )
-        block = model.get_submodule(place[0])
-        assert isinstance(block, ODEBlock)
+        block = blocks(model)[place[0]]
         put(block.field, block.expansion.names(place[1]), after[other][1])
-    return found
+    return shared
 
 
-def transformed(matrix: Tensor, stack: Tensor) -> Tensor:
-    """Coefficients in another basis: the product in double precision, then rounded once."""
-    return mapped(matrix, stack.detach())
+def weight_coefficients(model: nn.Module) -> list[tuple[ODEBlock, Basis, Tensor]]:
+    """The coefficients of the weights of all blocks, shared ones once, with block and basis."""
+    found: dict[int, tuple[ODEBlock, Basis, Tensor]] = {}
+    for block in blocks(model).values():
+        for name, basis in block.expansion.weights.items():
+            stack = tensor(block.field, name)
+            found.setdefault(id(stack), (block, basis, stack))
+    return list(found.values())
 
 
-def mapped(matrix: Tensor, stack: Tensor) -> Tensor:
-    """The same, differentiable in the coefficients."""
+def layer_count(block: ODEBlock) -> int | None:
+    """The number of layers of a block as `convert` makes it; None for any other block."""
+    steps, bases = block.solver.steps, block.expansion.bases.values()
+    if not isinstance(block.solver, Euler) or block.span != (0.0, float(steps or 0)):
+        return None
+    return steps if {b for b in bases if b.size > 1} == {PiecewiseConstant(steps or 1)} else None
+
+
+def step_ends(block: ODEBlock) -> list[float]:
+    """The ends of a block's steps; of a solver that chooses its own, the end of the span."""
+    start, end = block.span
+    n = block.solver.steps or 1
+    return [start + (end - start) * i / n for i in range(1, n + 1)]
+
+
+def change_basis(matrix: Tensor, stack: Tensor) -> Tensor:
+    """Coefficients in another basis: the product in double precision, rounded once."""
     wide = torch.promote_types(stack.dtype, torch.float64)
     if stack.device.type == "mps":  # which has no double precision
-        return mapped(matrix, stack.cpu()).to(stack.device)
+        return change_basis(matrix, stack.cpu()).to(stack.device)
     return contract(matrix.to(stack.device), stack.to(wide)).to(stack.dtype)
 
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from torch import nn
 
 from continua._errors import ArgumentError
-from continua.basis import Basis, Constant
-from continua.block import ODEBlock, warn_unread
+from continua.basis import Constant
+from continua.block import warn_unread
 from continua.field import BasisChoice, choose, copied, gathered, matches
 from continua.solve import Solver
 
-from ._asked import Method, check_method, check_search
 from ._batches import Batches
 from ._blocks import blocks, refuse_elastic
-from ._budget import Budget, smallest_within, within_budget
-from ._change import KEYS, Changes, Names
+from ._budget import Budget, check_budget, search_budget, search_loss
+from ._change import KEYS, Choices, Compression, Method, Names
 from ._sensitivity import Weight, sensitivity
 from ._warn import log_error, warn_beside, warn_negative, warn_post_norm
 
@@ -110,7 +109,7 @@ def compress(
         >>> small[0].basis, small[1].basis
         (PiecewiseConstant(2), PiecewiseConstant(4))
 
-        Half the parameters, cut where it is felt least:
+        Half the parameters, cut where it matters least:
 
         >>> small = ct.compress(pair, budget=0.5, calibrate=torch.randn(64, 2).split(32))
         >>> sum(p.numel() for p in small.parameters()) <= 0.5 * (48 + 96)
@@ -118,34 +117,25 @@ def compress(
     """
     refuse_elastic(model)
     model = gathered(model)
-    check_method(method, weight, calibrate, final)
-    names = _names(blocks(model))
-    if all(
-        given is None
-        for given in (basis, steps, solver, state_basis, per_block, calibrate, budget, within)
-    ):
-        block = next(iter(blocks(model).values()))
-        raise ArgumentError(
-            "compress needs a choice: a smaller basis, fewer steps, or both, as in "
-            f"compress(model, basis={_half(block)}, steps=4); the first block has "
-            f"{block.basis!r} and {block.solver!r}"
-        )
+    _check_method(method, weight, calibrate, final)
     for_all = {"basis": basis, "state_basis": state_basis, "steps": steps, "solver": solver}
-    chosen = _choices(names, for_all, per_block)
-    searched = check_search(budget, within, evaluate, for_all | {"per_block": per_block})
-    if searched and calibrate is None:
-        raise ArgumentError(f"{searched}= needs inputs to measure each cut on: calibrate=[x, ...]")
+    given = {name: v for name, v in (for_all | {"per_block": per_block}).items() if v is not None}
+    searched = _check_search(budget, within, evaluate, calibrate, given)
+    names = Names.of(model)
+    if not (given or searched) and calibrate is None:
+        raise _without_choice(model)
+    choices = _choices(names, for_all, {} if per_block is None else per_block)
     # One batch is held back, and one must be left.
     least = 2 if method == "fit" else 1
     batches = None if calibrate is None else Batches(copied(model), calibrate, least, "calibrate")
-    weights = None if weight is None or batches is None else sensitivity(model, batches, weight)
-    smaller = Changes(model, names, method, batches, weights, final)
+    weights = {} if weight is None or batches is None else sensitivity(model, batches, weight)
+    compression = Compression(model, names, method, batches, weights, final)
     if batches is None or not searched:
-        small = smaller(chosen, batches)
+        small = compression(choices)
     elif budget is not None:
-        small = within_budget(model, smaller, batches, budget)
+        small = search_budget(compression, batches, budget)
     else:
-        small = smallest_within(model, smaller, batches, within, evaluate)
+        small = search_loss(compression, batches, within, evaluate)
     for name, block in blocks(small).items():
         warn_unread(block, f" of block {name!r}" if name else "")
         warn_beside(name, block)
@@ -158,31 +148,69 @@ def compress(
     return small
 
 
-def _half(block: ODEBlock) -> Basis:
-    """Half of the first basis of a block, for an example."""
-    return next((basis.halved() for basis in block.expansion.weights.values()), Constant())
+# -- what is refused before the work
+
+
+def _check_method(method: Any, weight: Any, calibrate: Any, final: Any) -> None:
+    """Refuse a method that lacks what it needs."""
+    if method not in get_args(Method):
+        raise ArgumentError(f"method is 'project', 'interpolate' or 'fit', not {method!r}")
+    if method == "fit" and calibrate is None:
+        raise ArgumentError("method='fit' needs inputs to fit to: calibrate=[x, ...]")
+    if final is not None and method != "fit":
+        raise ArgumentError(f"final={final!r} names the map that method='fit' changes")
+    if weight is None:
+        return
+    if weight not in get_args(Weight):
+        raise ArgumentError(f"weight is 'fisher', 'activation' or None, not {weight!r}")
+    if method == "interpolate":
+        raise ArgumentError("weight= is for projections, and method is 'interpolate'")
+    if calibrate is None:
+        raise ArgumentError(f"weight={weight!r} needs inputs to look at: calibrate=[x, ...]")
+
+
+def _check_search(
+    budget: Any, within: Any, evaluate: Any, calibrate: Any, given: Mapping[str, Any]
+) -> bool:
+    """Whether the choices are to be searched; refuse a search that lacks what it needs."""
+    if budget is None and within is None:
+        if evaluate is not None:
+            raise ArgumentError("evaluate= goes with within=, the largest loss to accept")
+        return False
+    if budget is not None and within is not None:
+        raise ArgumentError("give a budget or within, not both")
+    name = "within" if budget is None else "budget"
+    if given:
+        raise ArgumentError(f"{name}= chooses {next(iter(given))}; give one of the two")
+    if budget is not None:
+        check_budget(budget)
+    if calibrate is None:
+        raise ArgumentError(f"{name}= needs inputs to measure each cut on: calibrate=[x, ...]")
+    return True
+
+
+def _without_choice(model: nn.Module) -> ArgumentError:
+    block = next(iter(blocks(model).values()))
+    half = next((basis.halved() for basis in block.expansion.weights.values()), Constant())
+    return ArgumentError(
+        "compress needs a choice: a smaller basis, fewer steps, or both, as in "
+        f"compress(model, basis={half}, steps=4); the first block has {block.basis!r} and "
+        f"{block.solver!r}"
+    )
 
 
 # -- what to do with each block
 
 
-def _names(blocks: Mapping[str, ODEBlock]) -> Names:
-    """The names in a model with these blocks."""
-    expansions = [block.expansion for block in blocks.values()]
-    weights = [n for e in expansions for first in e.weights for n in e.names(first)]
-    state = [n for e in expansions for first in e.state for n in e.names(first)]
-    return Names(list(blocks), list(dict.fromkeys(weights)), list(dict.fromkeys(state)))
-
-
-def _choices(names: Names, for_all: Mapping[str, Any], per_block: Any) -> dict[str, dict[str, Any]]:
+def _choices(names: Names, for_all: Mapping[str, Any], per_block: Any) -> Choices:
     """For each block its basis, state basis, steps and solver, as far as they are given."""
-    own = _own({} if per_block is None else per_block, names.blocks)
+    own = _own_choices(per_block, names.blocks)
     tensors = {"basis": names.weights + names.state, "state_basis": names.state}
     old = [k for k, known in tensors.items() if _names_blocks(for_all[k], names.blocks, known)]
     chosen = {
-        key: dict.fromkeys(names.blocks, value)
-        if key in tensors and key not in old
-        else choose(value, names.blocks, "block")
+        key: choose(value, names.blocks, "block")
+        if key in ("steps", "solver", *old)
+        else dict.fromkeys(names.blocks, value)
         for key, value in for_all.items()
     }
     if old:
@@ -196,7 +224,7 @@ def _choices(names: Names, for_all: Mapping[str, Any], per_block: Any) -> dict[s
     return {name: {key: chosen[key][name] for key in KEYS} | own[name] for name in names.blocks}
 
 
-def _own(per_block: Any, blocks: list[str]) -> dict[str, dict[str, Any]]:
+def _own_choices(per_block: Any, blocks: list[str]) -> dict[str, dict[str, Any]]:
     """What each block is given in `per_block`."""
     if not isinstance(per_block, Mapping):
         raise ArgumentError(f"per_block maps patterns of blocks to choices, not {per_block!r}")

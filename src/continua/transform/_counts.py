@@ -25,77 +25,59 @@ class States(Count):
     """The names that a backbone has for the states before and after its layers."""
 
     def change(self, start: int, before: int, now: int) -> None:
-        """The same as for a number; a state that is given out is that at the nearest depth."""
-        names, taken = getattr(self.config, self.name), self.config.out_indices
+        """As for a number; instead of a state that is gone the backbone returns the nearest one."""
+        names, outputs = getattr(self.config, self.name), self.config.out_indices
         old, more = len(names), now - before
-        # The model has the same list.
+        # In place, since the model has the same list.
         names[:] = [names[0], *(f"stage{i + 1}" for i in range(old - 1 + more))]
 
         def moved(i: int) -> int:
             if i <= start:
                 return i
-            return (
-                i + more
-                if i >= start + before
-                else start + max(round((i - start) * now / before), 1)
-            )
+            if i >= start + before:
+                return i + more
+            return start + max(round((i - start) * now / before), 1)
 
-        self.config.out_indices = sorted({moved(i % old) for i in taken})
+        self.config.out_indices = sorted({moved(i % old) for i in outputs})
 
 
 def counts(model: nn.Module, name: str, total: int) -> list[Count]:
-    """The numbers in the configs of a model that say how long a list of layers is.
-
-    Args:
-        model: its parts may have an attribute `config`.
-        name: of the list.
-        total: how long it is.
-    """
-    found: dict[tuple[int, str, int | None], Count] = {}
+    """Where the configs of a model and of its parts say how long a list of layers is."""
+    found: list[Count] = []
     path = name.split(".")
     owners = [model.get_submodule(".".join(path[:i])) for i in range(len(path))]
     configs = {id(c): c for c in (getattr(owner, "config", None) for owner in owners) if c}
     for config in configs.values():
-        stage = _stage(config, path, total)
-        if stage is not None:
-            found[id(config), stage.name, stage.place] = stage
+        if stage := _stage(config, path, total):
+            found.append(stage)
             continue
-        for attribute in _names(config, path):
-            # Some configs have several names for one number.
-            alias = getattr(config, "attribute_map", {}).get(attribute, attribute)
-            value = getattr(config, alias, None)
-            if _says(value, total) and not _is_derived(config, alias):
-                found[id(config), alias, None] = Count(config, alias)
-        if _says(getattr(config, "stage_names", None), total + 1):
-            found[id(config), "stage_names", None] = States(config, "stage_names")
-    return list(found.values())
+        aliases = getattr(config, "attribute_map", {})  # several names for one number
+        for attribute in dict.fromkeys(aliases.get(n, n) for n in _candidates(config, path)):
+            value = getattr(config, attribute, None)
+            if _is_count(value, total) and not _is_derived(config, attribute):
+                found.append(Count(config, attribute))
+        if _is_count(getattr(config, "stage_names", None), total + 1):
+            found.append(States(config, "stage_names"))
+    return found
 
 
 def beside(model: nn.Module, name: str, total: int, taken: Container[str]) -> list[str]:
     """What else has an entry for each layer of a list: other lists and tensors next to it.
 
-    Args:
-        model: the whole model.
-        name: of the list.
-        total: how long it is.
-        taken: the names of lists that become blocks themselves.
+    Lists that become blocks themselves are `taken`.
     """
     if isinstance(model.get_submodule(name), nn.Sequential):  # which calls its layers itself
         return []
     path, _, own = name.rpartition(".")
-    owner = model.get_submodule(path)
-    prefix = path and f"{path}."
-    lists = {n: len(m) for n, m in owner.named_children() if isinstance(m, HOLDERS)}
+    owner, prefix = model.get_submodule(path), path and f"{path}."
     tensors = (*owner.named_parameters(recurse=False), *owner.named_buffers(recurse=False))
-    sizes = lists | {n: t.shape[0] for n, t in tensors if t.dim()}
-    return [
-        prefix + n
-        for n, size in sizes.items()
-        if size == total and n != own and prefix + n not in taken
-    ]
+    sizes = {n: len(m) for n, m in owner.named_children() if isinstance(m, HOLDERS)}
+    sizes |= {n: t.shape[0] for n, t in tensors if t.dim()}
+    others = [prefix + n for n, size in sizes.items() if size == total and n != own]
+    return [other for other in others if other not in taken]
 
 
-def _says(value: Any, total: int) -> bool:
+def _is_count(value: Any, total: int) -> bool:
     """Whether a value is this number of layers, or has an entry for each."""
     if isinstance(value, list | tuple):
         return len(value) == total
@@ -111,16 +93,14 @@ def _is_derived(config: Any, name: str) -> bool:
 def _stage(config: Any, path: list[str], total: int) -> Count | None:
     """Where a config says how many layers a stage has, if the list is that of a stage."""
     numbers = [int(part) for part in path if part.isdigit()]
-    for name in STAGES:
-        depths = getattr(config, name, None)
-        if numbers and isinstance(depths, list | tuple):
-            at = numbers[-1]
-            if [*depths[at : at + 1]] == [total]:
-                return Count(config, name, at)
+    for name in STAGES if numbers else ():
+        depths, at = getattr(config, name, None), numbers[-1]
+        if isinstance(depths, list | tuple) and list(depths[at : at + 1]) == [total]:
+            return Count(config, name, at)
     return None
 
 
-def _names(config: Any, path: list[str]) -> Iterator[str]:
+def _candidates(config: Any, path: list[str]) -> Iterator[str]:
     """Which numbers of a config may be meant, in a model with an encoder and a decoder too."""
     own = [name for name in DECODER if hasattr(config, name)]
     decodes = any("decoder" in part for part in path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from continua._errors import ArgumentError
 from continua.field import slot, tensor
 
-from ._blocks import blocks, mapped
-from ._change import Mappings
+from ._blocks import blocks, change_basis
 from ._compress import compress
-from ._sizes import Choice, check_nested, choices, own_size
+from ._projection import MAPPINGS
+from ._sizes import Choice, check_nested, check_sizes, own_size, size_arguments
 
 
 class Elastic(nn.Module):
@@ -60,13 +60,18 @@ class Elastic(nn.Module):
         super().__init__()
         if isinstance(model, Elastic):
             raise ArgumentError("the model is elastic already; give its plain model, elastic.model")
-        arguments = choices(model, sizes)
-        made = [compress(model, **each) for each in arguments]
-        check_nested([model, *made], sizes)
-        self.model, self.sizes = model, tuple(sizes)
-        self.statistics = nn.ModuleList(_Buffers(small) for small in made[1:])
-        self._take(made[1:], arguments[1:])
+        self.model, self.sizes = model, tuple(check_sizes(sizes))
+        full = compress(model, **size_arguments(model, sizes[0]))
+        self._make_smaller()
+        modules = [small.module for small in self._small]
+        check_nested([model, full, *modules], sizes)
+        self.statistics = nn.ModuleList(map(_Buffers, modules))
         self._next = 0  # the number of the next step
+
+    def _make_smaller(self) -> None:
+        sizes = self.sizes[1:]
+        self._small = [_Small(self.model, size_arguments(self.model, size)) for size in sizes]
+        self._settings = _settings(self.model)
 
     def forward(self, *args: Any, size: Choice | None = None, **kwargs: Any) -> Any:
         """The outputs of one size.
@@ -79,18 +84,9 @@ class Elastic(nn.Module):
         index = 0 if size is None else self.index(size)
         if index == 0:
             return self.model(*args, **kwargs)
-        if self._kinds != _kinds(self.model):
-            arguments = choices(self.model, self.sizes)[1:]
-            self._take([compress(self.model, **each) for each in arguments], arguments)
+        if self._settings != _settings(self.model):
+            self._make_smaller()
         return self._small[index - 1].call(self.model, self.statistics[index - 1], args, kwargs)
-
-    def _take(self, made: Sequence[nn.Module], arguments: Sequence[dict[str, Any]]) -> None:
-        """Run the smaller sizes as `compress` made them."""
-        self._kinds = _kinds(self.model)
-        self._small = [
-            _Small(self.model, small, each.get("method", "project"))
-            for small, each in zip(made, arguments, strict=True)
-        ]
 
     def loss(self, x: Any, criterion: Callable[[Any], Tensor], step: int | None = None) -> Tensor:
         """The mean loss of the full size and of `trained(step)`.
@@ -125,7 +121,7 @@ class Elastic(nn.Module):
             size: one of `sizes`.
         """
         index = self.index(size)
-        plain = compress(self.model, **choices(self.model, self.sizes)[index])
+        plain = compress(self.model, **size_arguments(self.model, self.sizes[index]))
         if index:
             for name, value in self.statistics[index - 1].named_buffers():
                 registry, key = slot(plain, name)
@@ -172,8 +168,8 @@ class Elastic(nn.Module):
         return f"sizes={list(self.sizes)}"
 
 
-def _kinds(model: nn.Module) -> list[tuple[Any, ...]]:
-    """What the blocks of a model have besides tensors, and a user may change."""
+def _settings(model: nn.Module) -> list[tuple[Any, ...]]:
+    """The settings of the blocks of a model that a user may change."""
     return [(block.solver, block.gradient, block.programs) for block in blocks(model).values()]
 
 
@@ -195,26 +191,24 @@ class _Small:
 
     Args:
         model: the full size.
-        module: what `compress` made of it; it is taken over.
-        method: of the change of basis.
+        arguments: of `compress`, which make the smaller one.
     """
 
-    def __init__(self, model: nn.Module, module: nn.Module, method: str):
-        self.module = module
-        full, small = blocks(model), blocks(module)
-        self._maps: dict[str, tuple[tuple[str, ...], Tensor]] = {}
+    def __init__(self, model: nn.Module, arguments: Mapping[str, Any]):
+        self.module = compress(model, **arguments)
+        mapping = MAPPINGS[arguments.get("method", "project")]
+        full, small = blocks(model), blocks(self.module)
+        self._matrices: dict[tuple[str, ...], Tensor] = {}
         for name, block in full.items():
             prefix = f"{name}." if name else ""
             for key, source in block.expansion.weights.items():
                 target = small[name].expansion.weights[key]
                 if source != target:
                     names = tuple(f"{prefix}field.{n}" for n in block.expansion.names(key))
-                    self._maps[names[0]] = (names, Mappings[method](source, target))
-        for name, block in small.items():
-            block.recorders = full[name].recorders  # what this size costs counts, too
-        for name, value in module.named_parameters():
-            registry, key = slot(module, name)
-            registry[key] = value.new_empty(0)  # no memory of its own
+                    self._matrices[names] = mapping(source, target)
+            small[name].recorders = block.recorders  # what this size costs counts, too
+        for name, parameter in self.module.named_parameters():
+            self._put(name, parameter.new_empty(0))  # no memory of its own
 
     def call(
         self, model: nn.Module, statistics: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -226,13 +220,15 @@ class _Small:
         """
         for own, other in zip(self.module.modules(), model.modules(), strict=True):
             own.training = other.training
-        for name, value in model.named_parameters(remove_duplicate=False):
-            self._put((name,), value)
-        for names, matrix in self._maps.values():
-            self._put(names, mapped(matrix, tensor(model, names[0])))
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            self._put(name, parameter)
+        for names, matrix in self._matrices.items():
+            value = change_basis(matrix, tensor(model, names[0]))
+            for name in names:
+                self._put(name, value)
         buffers = dict(statistics.named_buffers())
         for name, buffer in buffers.items():
-            self._put((name,), buffer)
+            self._put(name, buffer)
         out = self.module(*args, **kwargs)
         for name, buffer in buffers.items():
             left = tensor(self.module, name)
@@ -241,10 +237,9 @@ class _Small:
                 registry[key] = left.detach()
         return out
 
-    def _put(self, names: Sequence[str], value: Tensor) -> None:
-        for name in names:
-            registry, key = slot(self.module, name)
-            registry[key] = value
+    def _put(self, name: str, value: Tensor) -> None:
+        registry, key = slot(self.module, name)
+        registry[key] = value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         made = copy.copy(self)

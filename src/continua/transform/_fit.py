@@ -5,27 +5,26 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from continua._errors import ArgumentError, ModuleError
-from continua.basis import Basis, PiecewiseConstant, sample
+from continua.basis import PiecewiseConstant, sample
 from continua.block import ODEBlock
 from continua.field import tensor
 from continua.solve import Dynamics, Euler, Evaluate, Stage
 
-from ._batches import Batches, call, held_back, reached
-from ._blocks import blocks
-from ._final import FinalMap, Seen
-from ._groups import Grouping, layer_count
+from ._batches import Batches, Inputs, call, held_back, inputs_of, record_calls
+from ._blocks import blocks, layer_count, step_ends
+from ._final import Evaluation, FinalMap
+from ._groups import Grouping
 from ._recalibrate import norms_training, reestimate
 from ._ridge import Ridge
 from ._stack import as_blocks
 
-Stacks = Mapping[str, tuple[Basis, Tensor]]
 LOG = logging.getLogger(__name__)
 
 
@@ -62,111 +61,128 @@ def fit_blocks(
     teacher.eval()
     with as_blocks(teacher, small):
         with norms_training(small):
-            names = _in_order(small, next(iter(batches)))
+            names = _call_order(small, next(iter(batches)))
             # All are made first: a block that cannot be fitted is refused before the work.
-            for pair in [_Pair(name, teacher, small, batches, final) for name in names]:
-                pair.fit()
+            for fit in [_BlockFit(name, teacher, small, batches, final) for name in names]:
+                fit.run()
         reestimate(small, batches)
 
 
-class _Pair:
-    """One block of a smaller model and its counterpart in the larger one."""
+class _BlockFit:
+    """The fit of a block of a smaller model to its counterpart in the larger one."""
 
     def __init__(
         self, name: str, teacher: nn.Module, small: nn.Module, batches: Batches, final: str | None
     ):
         self.teacher, self.small, self.batches = teacher, small, batches
         self.block, self.other = blocks(small)[name], blocks(teacher)[name]
-        args, kwargs = reached(small, self.block, next(iter(batches)))
-        state = args[0] if args else None
+        inputs = inputs_of(small, self.block, next(iter(batches)))
+        state = inputs.args[0] if inputs.args else None
         if not isinstance(state, Tensor) or state.is_complex():
             raise ModuleError(
                 f"block {name!r} has a state that is no real tensor: it cannot be fitted"
             )
-        self._map_of = functools.partial(FinalMap, name=name, args=args, kwargs=kwargs, final=final)
-        self.map = self._map_of(self.block)
-        self.basis = self.block.expansion.weights[self.map.weight]
-        self.depths, self.parts = _parts(self.block, self.basis)
+        self.make_map = functools.partial(FinalMap, name=name, inputs=inputs, final=final)
+        self.map = self.make_map(self.block)
+        self._split()
         start, end = self.other.span
         width = (end - start) / (self.depths[-1] - self.depths[0])
         self.targets = [start + width * (depth - self.depths[0]) for depth in self.depths]
-        if self.map.norm and any(len(w) > 1 or w.any(0).sum() > 1 for w in self._weights()):
+        weights = [weights for part in self.parts for _, weights in part.steps]
+        if self.map.norm and any(len(w) > 1 or w.any(0).sum() > 1 for w in weights):
             raise ModuleError(
-                f"the field of block {name!r} ends in a layer norm, and is fitted with Euler "
-                f"steps of one bucket each, not {self.block.solver!r} and {self.basis!r}"
+                f"the field of block {name!r} ends in a layer norm, and is fitted with Euler steps "
+                f"of one bucket each, not {self.block.solver!r} and "
+                f"{self.block.expansion.weights[self.map.weight]!r}"
             )
 
-    def _weights(self) -> list[Tensor]:
-        return [weights for part in self.parts for _, weights in part.steps]
+    def _split(self) -> None:
+        """Find the ends of the steps, and the parts into which the fit falls."""
+        block, solver = self.block, self.block.solver
+        basis = block.expansion.weights[self.map.weight]
+        if block.plan is None or solver.steps is None:
+            raise ArgumentError(
+                f"{solver!r} chooses its own steps, and method='fit' needs a fixed grid; give "
+                "steps= or another solver"
+            )
+        self.depths = [block.span[0], *step_ends(block)]
+        points = block.plan.points
+        zero = torch.zeros(len(points), dtype=torch.float64)
+        slopes = _Slopes(len(points), block.stretch.jumps)
+        saved = solver.integrate(slopes, (zero,), block.span, self.depths).saved
+        ends = torch.stack([z for (z,) in saved])  # [N + 1, S]
+        weights = torch.einsum("ns,sk->nks", ends[1:] - ends[:-1], sample(basis, points))
+        weights[weights.abs() < 1e-12 * weights.abs().max()] = 0  # [N, K, S]
+        self.parts: list[_Part] = []
+        for functions in _connected(weights.any(-1)):
+            read = enumerate(weights[:, functions])
+            self.parts.append(_Part(functions, [(n, w) for n, w in read if bool(w.any())]))
 
-    def grouped(self) -> Stacks | None:
-        """Layers that are kept for groups of them, if this is what the block is made of."""
-        old, new = layer_count(self.other), self.block.solver.steps
-        if old is None or new is None or new >= old:
-            return None
-        basis = PiecewiseConstant(new)
-        varying = [n for n, b in self.other.expansion.bases.items() if b.size > 1]
-        alike = all(self.block.expansion.bases[name] == basis for name in varying)
-        if not alike or not isinstance(self.block.solver, Euler):
-            return None
-        grouping = Grouping(self.teacher, self.other, self._map_of, self.batches)
-        groups = grouping.groups(new)
-        LOG.info("groups of layers: %s", groups)
-        self.block.rebase({}, span=(0.0, float(new)))
-        self.depths, self.parts = _parts(self.block, self.basis)
-        self.targets = [0.0, *(float(group.end) for group in groups)]
-        kept = [group.kept for group in groups]
-        return {
-            name: (basis, tensor(self.other.field, name)[kept].detach())
-            for name, old_basis in self.other.expansion.bases.items()
-            if old_basis.size > 1
-        }
-
-    def fit(self) -> None:
+    def run(self) -> None:
         """Change the map of the block, in place."""
-        if (kept := self.grouped()) is not None:
-            self.block.rebase(kept)
+        self._group_layers()
         for part in self.parts:
             count, least, tensors = len(part.steps), math.inf, self.map.tensors()
             # With one step the error of a change is known without trying it.
             for sweep in range(count + (count > 1)):
-                ridge = self._accumulated(part)
-                if ridge.held >= least:
+                ridge = self._equations(part)
+                if ridge.held_error >= least:
                     self.map.set(tensors)
                     break
-                least, tensors = ridge.held, self.map.tensors()
+                least, tensors = ridge.held_error, self.map.tensors()
                 if sweep < count:
-                    self.map.change(part.functions, ridge.solved()[0][1])
+                    self.map.change(part.functions, ridge.solve()[0][1])
 
-    def _accumulated(self, part: _Part) -> Ridge:
+    def _group_layers(self) -> None:
+        """Start from layers that are kept for groups of them, if the block is made of layers."""
+        old, new = layer_count(self.other), self.block.solver.steps
+        if old is None or new is None or new >= old or not isinstance(self.block.solver, Euler):
+            return
+        basis = PiecewiseConstant(new)
+        varying = [name for name, b in self.other.expansion.bases.items() if b.size > 1]
+        if any(self.block.expansion.bases[name] != basis for name in varying):
+            return
+        groups = Grouping(self.teacher, self.other, self.make_map, self.batches).groups(new)
+        LOG.info("groups of layers: %s", groups)
+        kept = [group.kept for group in groups]
+        stacks = {name: (basis, tensor(self.other.field, name)[kept].detach()) for name in varying}
+        self.block.rebase(stacks, span=(0.0, float(new)))
+        self._split()
+        self.targets = [0.0, *(float(group.end) for group in groups)]
+
+    def _equations(self, part: _Part) -> Ridge:
         """The equations of some basis functions."""
         equations: Ridge | None = None
         first, last = part.steps[0][0], part.steps[-1][0]
         depths, targets = (d[first + 1 : last + 2] for d in (self.depths, self.targets))
         for i, batch in enumerate(self.batches):
-            args, kwargs = reached(self.small, self.block, batch)
-            with self.map.evaluations() as seen:
-                here = _states(self.block, depths, args, kwargs)
-            args, kwargs = reached(self.teacher, self.other, batch)
-            gaps = _states(self.other, targets, args, kwargs) - here
+            inputs = inputs_of(self.small, self.block, batch)
+            with self.map.evaluations() as evaluations:
+                here = _states(self.block, depths, inputs)
+            inputs = inputs_of(self.teacher, self.other, batch)
+            gaps = _states(self.other, targets, inputs) - here
             for n, weights in part.steps:  # [k, S]
                 gap = gaps[n - first]
                 for rows in self.map.slices(gap):
-                    x, r = self._pairs([one.rows(rows) for one in seen], weights, gap[rows])
-                    equations = equations or Ridge.of(x, r)
+                    some = [evaluation.rows(rows) for evaluation in evaluations]
+                    x, r = self._pairs(some, weights, gap[rows])
+                    equations = equations or Ridge(x, r)
                     equations.add(x, r, held_back(i))
         assert equations is not None
         return equations
 
-    def _pairs(self, seen: Sequence[Seen], weights: Tensor, gap: Tensor) -> tuple[Tensor, Tensor]:
-        """What a step is a linear function of, for each basis function d features, and the gap."""
+    def _pairs(
+        self, evaluations: Sequence[Evaluation], weights: Tensor, gap: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What a step is a linear function of, d features for each basis function, and the gap."""
         used = weights.any(0).nonzero().flatten().tolist()
         if self.map.norm:  # one evaluation and one function per step
-            x, r = self.map.pairs(seen[used[0]], gap / float(weights[0, used[0]]))
-            return x * float(weights[0, used[0]]), r * float(weights[0, used[0]])
+            weight = float(weights[0, used[0]])
+            x, r = self.map.pairs(evaluations[used[0]], gap / weight)
+            return x * weight, r * weight
         total: Any = 0.0
         for j in used:
-            features = self.map.features(seen[j].x).unsqueeze(2)  # [g, N, 1, d]
+            features = self.map.features(evaluations[j].x).unsqueeze(2)  # [g, N, 1, d]
             total = total + features * weights[:, j, None].to(features)  # [g, N, k, d]
         return total.flatten(2), self.map.targets(gap)
 
@@ -183,7 +199,7 @@ class _Part(NamedTuple):
     steps: list[tuple[int, Tensor]]
 
 
-def _states(block: ODEBlock, depths: list[float], args: Any, kwargs: Any) -> Any:
+def _states(block: ODEBlock, depths: list[float], inputs: Inputs) -> Any:
     """The states at some depths, by no more steps than these need."""
     start, end = block.span
     solver = block.solver
@@ -192,40 +208,13 @@ def _states(block: ODEBlock, depths: list[float], args: Any, kwargs: Any) -> Any
         count = math.ceil((depths[-1] - start) / width - 1e-6)
         end, solver = start + count * width, solver.with_steps(count)
         depths = [min(depth, end) for depth in depths]
-    return block.solve(*args, save_at=depths, span=(start, end), solver=solver, **kwargs).z
-
-
-def _parts(block: ODEBlock, basis: Basis) -> tuple[list[float], list[_Part]]:
-    """The ends of a block's steps, and the parts into which a fit of its coefficients falls."""
-    plan, steps = block.plan, block.solver.steps
-    if plan is None or steps is None:
-        raise ArgumentError(
-            f"{block.solver!r} chooses its own steps, and method='fit' needs a fixed grid; give "
-            "steps= or another solver"
-        )
-    start, end = block.span
-    depths = [start + (end - start) * n / steps for n in range(steps + 1)]
-    count = len(plan.points)
-    zero = torch.zeros(count, dtype=torch.float64)
-    solved = block.solver.integrate(
-        _Slopes(count, block.stretch.jumps), (zero,), block.span, depths
-    )
-    ends = torch.stack([z for (z,) in solved.saved])  # [N + 1, S]
-    slopes = ends[1:] - ends[:-1]
-    weights = torch.einsum("ns,sk->nks", slopes, sample(basis, plan.points))  # [N, K, S]
-    weights[weights.abs() < 1e-12 * weights.abs().max()] = 0
-    parts: list[_Part] = []
-    for functions in _connected(weights.any(-1)):
-        read = [(n, weights[n, functions]) for n in range(steps)]
-        parts.append(_Part(functions, [(n, w) for n, w in read if bool(w.any())]))
-    return depths, parts
+    return inputs.solve(block, save_at=depths, span=(start, end), solver=solver).z
 
 
 def _connected(reads: Tensor) -> list[list[int]]:
     """Functions that are linked by steps which read several of them; those never read are left out.
 
-    Args:
-        reads: whether a step reads a function, `[N, K]`.
+    Whether a step reads a function is given in `reads`, `[N, K]`.
     """
     found: list[set[int]] = []
     for row in reads:
@@ -250,19 +239,11 @@ class _Slopes(Dynamics):
         return self.at(())
 
 
-def _in_order(model: nn.Module, batch: Any) -> list[str]:
+def _call_order(model: nn.Module, batch: Any) -> list[str]:
     """The blocks of a model in the order in which a forward calls them, each once."""
-    called: list[str] = []
     known = blocks(model)
-    handles = [
-        block.register_forward_pre_hook(lambda _m, _a, name=name: called.append(name))
-        for name, block in known.items()
-    ]
-    try:
+    with record_calls(known) as called:
         call(model, batch)
-    finally:
-        for handle in handles:
-            handle.remove()
     for name in known:
         if called.count(name) != 1:
             raise ModuleError(

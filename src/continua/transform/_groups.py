@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from continua.basis import PiecewiseConstant
 from continua.block import ODEBlock
 from continua.field import copied
 from continua.solve import Euler
 
-from ._batches import Batches, call, held_back, reached, relative_error, replaced
-from ._final import FinalMap
+from ._batches import Batches, Inputs, call, held_back, inputs_of, relative_error, replace_forward
+from ._blocks import layer_count
+from ._final import Evaluation, FinalMap
 from ._recalibrate import norms_training
 from ._ridge import Ridge
 
@@ -33,14 +33,6 @@ class Group(NamedTuple):
     start: int
     end: int
     kept: int
-
-
-def layer_count(block: ODEBlock) -> int | None:
-    """How many layers a block consists of, as `convert` makes it; None if it is another one."""
-    steps, bases = block.solver.steps, block.expansion.bases.values()
-    if not isinstance(block.solver, Euler) or block.span != (0.0, float(steps or 0)):
-        return None
-    return steps if {b for b in bases if b.size > 1} == {PiecewiseConstant(steps or 1)} else None
 
 
 class Grouping:
@@ -75,19 +67,15 @@ class Grouping:
         self._count = layer_count(block) or 1
 
     def groups(self, size: int) -> list[Group]:
-        """So many groups.
-
-        Args:
-            size: how many.
-        """
+        """The best groups, as many as `size`."""
         # No group may be so wide that the others are left without a layer, nor twice the mean.
         widest = min(self._count - size + 1, 2 * math.ceil(self._count / size) + 1)
+        # For 0, 1, ... groups, by the layer behind them: the smallest cost, and the groups.
         best: list[dict[int, tuple[float, list[Group]]]] = [{0: (0.0, [])}]
         best += [{} for _ in range(size)]
         for a in range(self._count):
-            last = min(self._count, a + widest)
             with norms_training(self._trial):
-                costs = self._costs(a, last)
+                costs = self._costs(a, min(self._count, a + widest))
             for group, cost in costs.items():
                 for before, after in itertools.pairwise(best):
                     if a not in before:
@@ -98,60 +86,62 @@ class Grouping:
         return best[size][self._count][1]
 
     def _costs(self, a: int, last: int) -> dict[Group, float]:
-        """The costs of the groups that begin with layer a and end at the latest before `last`."""
+        """The costs of the groups of the layers a to b - 1, for b up to `last`."""
         equations: dict[int, Ridge] = {}
         for i, batch in enumerate(self._batches):
-            states, args, kwargs = self._states(batch, a, last)
+            states, inputs = self._states(batch, a, last)
             for kept in range(a, last):
-                out, seen = self._step(kept, states[0], args, kwargs)
+                out, evaluation = self._step(kept, inputs.with_state(states[0]))
                 for rows in self._map.slices(out):
                     gaps = (z[rows] - out[rows] for z in states[kept + 1 - a :])
-                    x, *targets = self._map.pairs(seen.rows(rows), *gaps)
+                    x, *targets = self._map.pairs(evaluation.rows(rows), *gaps)
                     r = torch.cat(targets, -1)
                     if kept not in equations:
-                        equations[kept] = Ridge.of(x, r)
+                        equations[kept] = Ridge(x, r)
                     equations[kept].add(x, r, held_back(i))
         found: dict[int, list[tuple[float, Group, Tensor]]] = {}
         for kept, ridge in equations.items():
-            for end, (error, change) in enumerate(ridge.solved(last - kept), kept + 1):
+            for end, (error, change) in enumerate(ridge.solve(last - kept), kept + 1):
                 found.setdefault(end, []).append((error, Group(a, end, kept), change))
         best = (min(same, key=lambda one: one[0]) for same in found.values())
-        changes = {group: change for _, group, change in best}
-        return self._influence(changes, a)
+        return self._output_errors(a, {group: change for _, group, change in best})
 
-    def _influence(self, changes: dict[Group, Tensor], a: int) -> dict[Group, float]:
+    def _output_errors(self, a: int, changes: dict[Group, Tensor]) -> dict[Group, float]:
         """The relative error of the output with each group replaced; a single layer has none."""
         costs = dict.fromkeys(changes, 0.0)
-        changes = {group: w for group, w in changes.items() if group.end > a + 1}
+        before = self._map.tensors()
         for i, batch in enumerate(self._batches):
             if not held_back(i):
                 continue
-            states, args, kwargs = self._states(batch, a, a)
+            states, inputs = self._states(batch, a, a)
             target = call(self._teacher, batch)
             for group, change in changes.items():
-                with self._map.changed([group.kept], change):
-                    z, _ = self._step(group.kept, states[0], args, kwargs)
-                left = self._count - group.end
-                if left:
+                if group.end == a + 1:
+                    continue
+                self._map.change([group.kept], change)
+                z, _ = self._step(group.kept, inputs.with_state(states[0]))
+                self._map.set(before)
+                if left := self._count - group.end:
                     span = (float(group.end), float(self._count))
-                    euler = Euler(steps=left)
-                    z = self._block.solve(z, *args[1:], span=span, solver=euler, **kwargs).final
-                with replaced(self._block, lambda *_, z=z, **__: z):
+                    rest = inputs.with_state(z).solve(
+                        self._block, span=span, solver=Euler(steps=left)
+                    )
+                    z = rest.final
+                with replace_forward(self._block, lambda *_, z=z, **__: z):
                     costs[group] += float(relative_error(call(self._teacher, batch), target))
         return costs
 
-    def _states(self, batch: Any, a: int, last: int) -> tuple[Tensor, Any, Any]:
-        """The states Z from Z_a on, and what the block is called with."""
+    def _states(self, batch: Any, a: int, last: int) -> tuple[Tensor, Inputs]:
+        """The states Z from Z_a to Z_last, and what the block is called with."""
         depths = [float(s) for s in range(a, last + 1)]
-        args, kwargs = reached(self._teacher, self._block, batch)
-        if a == last == 0:
-            return args[0][None], args, kwargs
+        inputs = inputs_of(self._teacher, self._block, batch)
+        if last == 0:
+            return inputs.args[0][None], inputs
         span, euler = (0.0, depths[-1]), Euler(steps=last)
-        z = self._block.solve(*args, save_at=depths, span=span, solver=euler, **kwargs).z
-        return z, args, kwargs
+        return inputs.solve(self._block, save_at=depths, span=span, solver=euler).z, inputs
 
-    def _step(self, layer: int, z: Tensor, args: Any, kwargs: Any) -> tuple[Tensor, Any]:
-        """One layer at some state, its norms reading the batch, and what its final map is given."""
-        with self._map.evaluations() as seen:
-            change = self._trial.slope(float(layer), z, *args[1:], **kwargs)
-        return z + change, seen[0]
+    def _step(self, layer: int, inputs: Inputs) -> tuple[Tensor, Evaluation]:
+        """The state behind one layer, its norms reading the batch, and the evaluation of it."""
+        with self._map.evaluations() as found:
+            change = self._trial.slope(float(layer), *inputs.args, **inputs.kwargs)
+        return inputs.args[0] + change, found[0]

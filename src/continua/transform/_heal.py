@@ -3,35 +3,45 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import logging
 import math
-import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.utils._pytree import tree_leaves
 
 from continua._errors import ArgumentError, SolveError
 from continua._values import whole_number
 from continua.block import ODEBlock
 from continua.field import copied
 
-from ._batches import SHARE, Batches, call, held_back, reached, relative_error
-from ._blocks import blocks
-from ._correct import Correction
-from ._recalibrate import reestimate
+from ._batches import (
+    SHARE,
+    Batches,
+    call,
+    held_back,
+    inputs_of,
+    relative_error,
+    replace_forward,
+    tensors_in,
+)
+from ._blocks import blocks, step_ends
+from ._recalibrate import Correction, reestimate
 from ._stack import as_blocks
+from ._warn import warn_swapped
 
 M = TypeVar("M", bound=nn.Module)
+#: the output of a model and the states of its blocks
 Target = tuple[Any, list[Any]]
-#: how many batches are held back at most
+#: the largest number of batches that are held back
 HELD = 8
-#: bytes of what the larger model gives that are kept
+#: how many bytes of targets are kept
 KEPT = 2**30
 LOG = logging.getLogger(__name__)
 
@@ -104,27 +114,27 @@ def heal(
     """
     for name, count in {"steps": steps, "check_every": check_every, "patience": patience}.items():
         whole_number(name, count)
-    _check_numbers(lr=lr, trajectory=trajectory)
+    for name, number in {"lr": lr, "trajectory": trajectory}.items():
+        if not (math.isfinite(number) and number >= 0):
+            raise ArgumentError(f"{name} is a finite number of at least 0, not {number!r}")
     made, guide = copied(small), copied(teacher).eval()
     read = Batches(made, batches, least=2)
-    Batches(guide, [next(iter(read))])
-    held = _Loss(made, guide, trajectory)
-    _warn_swapped(small, teacher)
+    first = next(iter(read))
+    Batches(guide, [first])
+    made.eval()
+    held = _Loss(made, guide, trajectory, first)
+    warn_swapped(small, teacher)
     if not (trained := [p for p in made.parameters() if p.requires_grad]):
         raise ArgumentError("every parameter of the model to heal is frozen: nothing to train")
-    modes = [module.training for module in made.modules()]
-    made.eval()
-    held.align(next(iter(read)))
     best = _Best(made, guide, held, read)
-    loss = _Loss(made, best.correct.seen, trajectory)
-    loss.align(next(iter(read)))
+    loss = _Loss(made, best.correct.read, trajectory, first)
     optimizer = torch.optim.Adam(trained, lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _rate(steps))
     feed = _endless(read, loss)
     misses, lowest = 0, math.inf
     for step in range(1, steps + 1):
         torch.clear_autocast_cache()  # of weights as they were, or without a graph
-        _training(made)
+        _train_norms(made)
         optimizer.zero_grad()
         try:
             loss(*next(feed)).backward()  # type: ignore[no-untyped-call]
@@ -134,7 +144,7 @@ def heal(
         optimizer.step()
         schedule.step()
         if step % check_every == 0 or step == steps:
-            found = best.seen()
+            found = best.update()
             misses = 0 if found < lowest else misses + 1
             lowest = min(found, lowest)
             LOG.info("step %d: held-back loss %.4g, best %.4g", step, found, best.loss)
@@ -143,138 +153,108 @@ def heal(
             if misses == patience:
                 break
     made.load_state_dict(best.state)
-    for module, mode in zip(made.modules(), modes, strict=True):
-        module.training = mode
+    for module, given in zip(made.modules(), small.modules(), strict=True):
+        module.training = given.training
     return made
-
-
-def _check_numbers(**numbers: float) -> None:
-    for name, value in numbers.items():
-        if not (math.isfinite(value) and value >= 0):
-            raise ArgumentError(f"{name} is a finite number of at least 0, not {value!r}")
-
-
-def _warn_swapped(small: nn.Module, teacher: nn.Module) -> None:
-    ours, theirs = (sum(p.numel() for p in model.parameters()) for model in (small, teacher))
-    if ours > theirs:
-        warnings.warn(
-            f"the model to heal has {ours:,} parameters and its teacher {theirs:,}; the smaller "
-            "model comes first: heal(small, teacher, batches)",
-            stacklevel=3,
-        )
 
 
 class _Best:
     """The state of a model with the smallest loss on the batches held back."""
 
     def __init__(self, model: nn.Module, teacher: nn.Module, loss: _Loss, batches: Batches):
-        self._model, self._of = model, loss
+        self._model, self._loss = model, loss
         few = list(itertools.islice(batches, SHARE * HELD))
         self._read = [x for i, x in enumerate(few) if not held_back(i)][:HELD]
         self.correct = Correction(teacher, self._read)
         self._held = [(x, loss.target(x)) for i, x in enumerate(few) if held_back(i)]
-        self.loss, self.state = self._measured(), copy.deepcopy(model.state_dict())
-        self.seen()
+        self.loss, self.state = self._measure(), copy.deepcopy(model.state_dict())
+        self.update()
 
-    def seen(self) -> float:
-        """The loss of the model as it is now, which is kept if it is the best."""
+    def update(self) -> float:
+        """The loss of the model as it is now, whose state is kept if it is the best."""
         reestimate(self._model, self._read)
         self.correct(self._model)
-        found = self._measured()
+        found = self._measure()
         if found < self.loss:
             self.loss, self.state = found, copy.deepcopy(self._model.state_dict())
         return found
 
     @torch.no_grad()
-    def _measured(self) -> float:
+    def _measure(self) -> float:
         self._model.eval()
-        return sum(float(self._of(*one)) for one in self._held) / len(self._held)
+        return sum(float(self._loss(*one)) for one in self._held) / len(self._held)
 
 
 class _Loss:
-    """How far a model is from another one, in outputs and in states."""
+    """How far a model is from its teacher, in outputs and in states at common depths."""
 
-    def __init__(self, small: nn.Module, teacher: nn.Module, trajectory: float):
+    def __init__(self, small: nn.Module, teacher: nn.Module, trajectory: float, batch: Any):
         self._small, self._teacher, self._weight = small, teacher, trajectory
-        self._pairs: list[tuple[ODEBlock, ODEBlock, list[float], list[float]]] = []
         ours, theirs = blocks(small), blocks(teacher)
         if ours.keys() != theirs.keys():
             raise ArgumentError(
                 f"the models have different blocks, {sorted(ours)} and {sorted(theirs)}; the "
                 "teacher is the model that the smaller one was made from"
             )
-        for name, block in ours.items():
-            self._pairs.append((block, theirs[name], _ends(block), _ends(block)))
+        self._depths: dict[ODEBlock, list[float]] = {}
+        self._teacher_depths: dict[ODEBlock, list[float]] = {}
+        for name, block in ours.items() if trajectory else ():
+            self._depths[block] = step_ends(block)
+            self._teacher_depths[theirs[name]] = self._common_depths(block, theirs[name], batch)
 
     @torch.no_grad()
-    def align(self, batch: Any) -> None:
-        """Find the common depths of blocks whose spans differ, as the fit of layers leaves them.
+    def _common_depths(self, block: ODEBlock, other: ODEBlock, batch: Any) -> list[float]:
+        """The depths of the teacher's block at which its states are compared.
 
-        The ends of the smaller one's steps are paired with those of the larger one whose states
-        are nearest, in order.
+        Where the spans differ, as the fit of layers leaves them, the ends of the smaller one's
+        steps are paired with those of the larger one whose states are nearest, in order.
         """
-        for i, (block, other, depths, _) in enumerate(self._pairs):
-            if block.span == other.span:
-                continue
-            with as_blocks(self._small, self._teacher):
-                args, kwargs = reached(self._small, block, batch)
-                given, named = reached(self._teacher, other, batch)
-            ours = block.solve(*args, save_at=depths, **kwargs).z
-            every = _ends(other)
-            theirs = other.solve(*given, save_at=every, **named).z
-            errors = [[float(relative_error(a, b)) for b in theirs] for a in ours]
-            self._pairs[i] = block, other, depths, [every[j] for j in _in_order(errors)]
+        depths, every = step_ends(block), step_ends(other)
+        if block.span == other.span:
+            return depths
+        with as_blocks(self._small, self._teacher):
+            inputs = inputs_of(self._small, block, batch)
+            given = inputs_of(self._teacher, other, batch)
+        ours = inputs.solve(block, save_at=depths).z
+        theirs = given.solve(other, save_at=every).z
+        errors = [[float(relative_error(a, b)) for b in theirs] for a in ours]
+        return [every[j] for j in _match_in_order(errors)]
 
     @torch.no_grad()
     def target(self, batch: Any) -> Target:
-        """What the larger model gives for a batch: its output, and its states."""
-        return self._followed(self._teacher, batch, 1)
+        """The output and the states of the teacher for a batch."""
+        return _output_and_states(self._teacher, self._teacher_depths, batch)
 
-    def __call__(self, batch: Any, wanted: Target) -> Tensor:
-        target, states = wanted
-        found, own = self._followed(self._small, batch, 0)
-        loss = relative_error(found, target)
-        if own:
-            gaps = [relative_error(a, b) for a, b in zip(own, states, strict=True)]
+    def __call__(self, batch: Any, target: Target) -> Tensor:
+        output, states = _output_and_states(self._small, self._depths, batch)
+        loss = relative_error(output, target[0])
+        if states:
+            gaps = [relative_error(a, b) for a, b in zip(states, target[1], strict=True)]
             loss = loss + self._weight * torch.stack(gaps).mean()
         return loss
 
-    def _followed(self, model: nn.Module, batch: Any, which: int) -> Target:
-        """The output of a model, and the states of its blocks at the common depths."""
-        states: list[Any] = []
-        if not self._weight:
-            return call(model, batch), states
-        saved = {}
 
-        def solved(block: ODEBlock, depths: list[float]) -> Callable[..., Any]:
-            def forward(x: Any, *args: Any, **kwargs: Any) -> Any:
-                solution = block.solve(x, *args, save_at=depths, **kwargs)
-                states.append(solution.z)
-                return solution.final
+def _output_and_states(
+    model: nn.Module, depths: Mapping[ODEBlock, list[float]], batch: Any
+) -> Target:
+    """The output of a model, and the states of its blocks at some depths."""
+    states: list[Any] = []
+    if not depths:
+        return call(model, batch), states
 
-            return forward
+    def solve(block: ODEBlock, x: Any, *args: Any, **kwargs: Any) -> Any:
+        solution = block.solve(x, *args, save_at=depths[block], **kwargs)
+        states.append(solution.z)
+        return solution.final
 
-        for ours, theirs, at_ours, at_theirs in self._pairs:
-            block, depths = ((ours, at_ours), (theirs, at_theirs))[which]
-            saved[block] = solved(block, depths)
-        try:
-            for block, forward in saved.items():
-                vars(block)["forward"] = forward
-            with as_blocks(model):
-                return call(model, batch), states
-        finally:
-            for block in saved:
-                del vars(block)["forward"]
+    with ExitStack() as stack:
+        for block in depths:
+            stack.enter_context(replace_forward(block, functools.partial(solve, block)))
+        stack.enter_context(as_blocks(model))
+        return call(model, batch), states
 
 
-def _ends(block: ODEBlock) -> list[float]:
-    """The ends of a block's steps; of a solver that chooses its own, that of its span."""
-    start, end = block.span
-    n = block.solver.steps or 1
-    return [start + (end - start) * i / n for i in range(1, n + 1)]
-
-
-def _in_order(errors: list[list[float]]) -> list[int]:
+def _match_in_order(errors: list[list[float]]) -> list[int]:
     """For each row a column, each after the one before and the last for the last, of least sum."""
     n, m = len(errors), len(errors[0])
     if n >= m:  # evenly
@@ -290,8 +270,8 @@ def _in_order(errors: list[list[float]]) -> list[int]:
     return best[m - 1][1]
 
 
-def _training(model: nn.Module) -> None:
-    """Norms read the batch; all else, dropout among it, is in evaluation mode."""
+def _train_norms(model: nn.Module) -> None:
+    """Let norms read the batch; all else, dropout among it, is in evaluation mode."""
     model.eval()
     for module in model.modules():
         if isinstance(module, _NormBase):
@@ -304,18 +284,16 @@ def _rate(steps: int) -> Callable[[int], float]:
 
 
 def _endless(batches: Batches, loss: _Loss) -> Iterator[tuple[Any, Target]]:
-    """The batches that are not held back, again and again, with what the larger model gives."""
-    kept: dict[int, Target] = {}
-    room = KEPT if batches.listed else 0
+    """The batches that are not held back, again and again, with the targets of the teacher."""
+    targets: dict[int, Target] = {}
+    room = KEPT if batches.repeatable else 0
     while True:
         for i, batch in enumerate(batches):
             if held_back(i) and i < SHARE * HELD:
                 continue
-            wanted = kept.get(i) or loss.target(batch)
-            if i not in kept and (room := room - _bytes(wanted)) >= 0:
-                kept[i] = wanted
-            yield batch, wanted
-
-
-def _bytes(target: Target) -> int:
-    return sum(leaf.nbytes for leaf in tree_leaves(target) if isinstance(leaf, Tensor))
+            target = targets.get(i) or loss.target(batch)
+            if i not in targets:
+                room -= sum(leaf.nbytes for leaf in tensors_in(target))
+                if room >= 0:
+                    targets[i] = target
+            yield batch, target

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from continua.basis import Basis, quadrature
-from continua.field import real, tensor
+from continua.field import real
 
-from ._blocks import blocks, transformed
+from ._blocks import change_basis, weight_coefficients
 
 
 def project_gradient(model: nn.Module, *, mean: bool = False) -> None:
@@ -48,21 +48,15 @@ def project_gradient(model: nn.Module, *, mean: bool = False) -> None:
         >>> torch.allclose(block.field.bias.grad, 4 * plain)
         True
     """
-    seen = set()
-    for block in blocks(model).values():
-        start, end = block.span
-        for name, basis in block.expansion.weights.items():
-            stack = tensor(block.field, name)
-            if stack.grad is None or id(stack) in seen:
-                continue
-            seen.add(id(stack))
-            inverse = inverse_gram(basis, torch.finfo(real(stack.grad.dtype)).eps)
-            length = 1.0 if mean else abs(end - start)
-            stack.grad = transformed(inverse / length, stack.grad)
+    for block, basis, stack in weight_coefficients(model):
+        if stack.grad is not None:
+            inverse = _inverse_gram(basis, torch.finfo(real(stack.grad.dtype)).eps)
+            length = 1.0 if mean else abs(block.span[1] - block.span[0])
+            stack.grad = change_basis(inverse / length, stack.grad)
 
 
 @functools.cache
-def inverse_gram(basis: Basis, eps: float) -> Tensor:
+def _inverse_gram(basis: Basis, eps: float) -> Tensor:
     """The inverse of a Gram matrix on [0, 1], `[K, K]` in float64.
 
     A combination of functions that is smaller than `eps`, the relative rounding of gradients,
@@ -71,6 +65,6 @@ def inverse_gram(basis: Basis, eps: float) -> Tensor:
     s, w = quadrature(basis)
     # Not from the Gram matrix itself, which has the square of the condition.
     _, singular, right = torch.linalg.svd(w.sqrt()[:, None] * basis(s), full_matrices=False)
-    kept = singular > basis.size * eps * singular[0]
-    scaled: Tensor = right[kept] / singular[kept, None]
+    large = singular > basis.size * eps * singular[0]
+    scaled: Tensor = right[large] / singular[large, None]
     return scaled.T @ scaled

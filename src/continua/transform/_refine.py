@@ -12,7 +12,7 @@ from continua._errors import ArgumentError, ModuleError
 from continua._values import whole_number
 from continua.field import copied, gathered, is_sharded, tensor
 
-from ._blocks import blocks, coefficients, refuse_elastic, tie, transformed
+from ._blocks import blocks, change_basis, coefficients, refuse_elastic, tie
 from ._elastic import Elastic
 
 M = TypeVar("M", bound=nn.Module)
@@ -79,7 +79,7 @@ def refine(model: nn.Module, optimizer: Any = None, factor: int = 2) -> Any:
         stacks, found = {}, {}
         for name, basis in block.expansion.bases.items():
             finer, matrix = basis.refined(factor)
-            stacks[name] = (finer, transformed(matrix, tensor(block.field, name)))
+            stacks[name] = (finer, change_basis(matrix, tensor(block.field, name)))
             found[name] = matrix
         block.rebase(stacks, block.solver.refined(factor))
         matrices |= {id(tensor(block.field, name)): matrix for name, matrix in found.items()}
@@ -111,7 +111,7 @@ def _carried(
             if isinstance(value, Tensor) and value.numel() > 1:
                 if value.shape != old.shape:
                     raise _refused(optimizer)
-                refined = transformed(matrices[id(parameter)], value)
+                refined = change_basis(matrices[id(parameter)], value)
                 # Mean squares, which a spline's map could push below zero.
                 state[key] = refined.clamp(min=0) if bool((value >= 0).all()) else refined
     return made

@@ -19,21 +19,16 @@ class Ridge:
     without a second pass; the map is then fitted to all pairs.
 
     Args:
-        groups: maps side by side, as a grouped convolution has.
-        features: d, the length of x.
-        targets: o, the length of r.
+        x: features `[g, N, d]` of the size of those to come, for g maps side by side.
+        r: targets `[g, N, o]` of the size of those to come.
     """
 
-    def __init__(self, groups: int, features: int, targets: int, device: torch.device):
-        wide = torch.float32 if device.type == "mps" else torch.float64
-        self._xx = torch.zeros(2, groups, features, features, dtype=wide, device=device)
-        self._xr = torch.zeros(2, groups, features, targets, dtype=wide, device=device)
-        self._rr = torch.zeros(2, groups, targets, dtype=wide, device=device)
-
-    @classmethod
-    def of(cls, x: Tensor, r: Tensor) -> Ridge:
-        """Without pairs yet, for some of the sizes of these."""
-        return cls(x.shape[0], x.shape[2], r.shape[2], x.device)
+    def __init__(self, x: Tensor, r: Tensor):
+        g, d, o = x.shape[0], x.shape[2], r.shape[2]
+        wide = torch.float32 if x.device.type == "mps" else torch.float64
+        self._xx = torch.zeros(2, g, d, d, dtype=wide, device=x.device)
+        self._xr = torch.zeros(2, g, d, o, dtype=wide, device=x.device)
+        self._rr = torch.zeros(2, g, o, dtype=wide, device=x.device)
 
     def add(self, x: Tensor, r: Tensor, held: bool) -> None:
         """Take in some pairs.
@@ -49,17 +44,17 @@ class Ridge:
         self._rr[int(held)] += r.to(self._rr).square().sum(1)
 
     @property
-    def held(self) -> float:
+    def held_error(self) -> float:
         """The error on the pairs held back without a map."""
         return float(self._rr[1].sum())
 
-    def solved(self, parts: int = 1) -> list[tuple[float, Tensor]]:
+    def solve(self, parts: int = 1) -> list[tuple[float, Tensor]]:
         """For each part of the targets the error on the pairs held back, and the map `[g, d, o]`.
 
         A map is zero if no ridge makes that error smaller.
 
         Args:
-            parts: of how many equal parts, one behind the other, each has a ridge of its own.
+            parts: the number of equal parts of the targets, each of which has its own ridge.
         """
         least = self._rr[1].sum(0).reshape(parts, -1).sum(1)  # [parts]
         best, last = torch.zeros_like(least), torch.full_like(least, torch.inf)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from torch import nn
@@ -11,21 +11,13 @@ from torch import nn
 from continua._errors import ArgumentError
 from continua._values import whole_number
 from continua.basis import Basis, projection, quadrature
-from continua.block import ODEBlock
-from continua.field import Expansion
 
-from ._blocks import blocks
+from ._blocks import blocks, new_bases
 
 #: a number of basis functions, or arguments of `compress`
 Choice = int | Mapping[str, Any]
 #: those arguments that are a change of basis and of steps
 ARGUMENTS = ("basis", "steps", "solver", "state_basis", "method", "per_block")
-
-
-def choices(model: nn.Module, sizes: Sequence[Choice]) -> list[dict[str, Any]]:
-    """The arguments of `compress` for each size."""
-    blocks(model)
-    return [size_arguments(model, size) for size in check_sizes(sizes)]
 
 
 def check_sizes(sizes: Sequence[Choice]) -> Sequence[Choice]:
@@ -56,15 +48,21 @@ def size_arguments(model: nn.Module, size: Choice) -> dict[str, Any]:
         )
     if size > full:
         raise ArgumentError(f"size {size} is larger than the model, which has {full} functions")
-    own = {
-        name: {
-            "basis": _resized(block.expansion, block.expansion.weights, size),
-            "state_basis": _resized(block.expansion, block.expansion.state, size),
-            "solver": _fewer_steps(block, size, full),
+
+    def resized(basis: Basis) -> Basis:
+        return basis.resized(min(size, basis.size))
+
+    per_block = {}
+    for name, block in blocks(model).items():
+        expansion, solver = block.expansion, block.solver
+        if solver.steps is not None:  # in proportion
+            solver = solver.with_steps(max(round(solver.steps * size / full), 1))
+        per_block[name] = {
+            "basis": new_bases(expansion, expansion.weights, resized),
+            "state_basis": new_bases(expansion, expansion.state, resized),
+            "solver": solver,
         }
-        for name, block in blocks(model).items()
-    }
-    return {"per_block": own}
+    return {"per_block": per_block}
 
 
 def own_size(model: nn.Module) -> int | None:
@@ -78,55 +76,33 @@ def own_size(model: nn.Module) -> int | None:
     return None if len(sizes) > 1 else max(sizes, default=1)
 
 
-def _resized(expansion: Expansion, bases: Mapping[str, Basis], size: int) -> dict[str, Basis]:
-    """The new bases of what varies with depth, under all names of each tensor."""
-    return {
-        name: basis.resized(min(size, basis.size))
-        for first, basis in bases.items()
-        if basis.size > 1
-        for name in expansion.names(first)
-    }
-
-
-def _fewer_steps(block: ODEBlock, size: int, full: int) -> Any:
-    """The block's solver with steps in proportion; one that chooses its own steps stays."""
-    steps = block.solver.steps
-    if steps is None:
-        return block.solver
-    return block.solver.with_steps(max(round(steps * size / full), 1))
-
-
 def check_nested(models: Sequence[nn.Module], sizes: Sequence[Choice]) -> None:
     """Refuse sizes of which the first is not the model, or one is not contained in the one before.
 
-    Args:
-        models: the model, and what `compress` made of it for each size.
-        sizes: as the user wrote them.
+    The models are the model itself, and what `compress` made of it for each size.
     """
-    model, first = models[0], models[1]
-    for name, block in blocks(model).items():
-        other = blocks(first)[name]
+    own, *others = [list(blocks(model).values()) for model in models]
+    for block, other in zip(own, others[0], strict=True):
         if block.expansion.bases != other.expansion.bases or block.solver != other.solver:
-            full = own_size(model)
+            full = own_size(models[0])
             remedy = "{}" if full is None else f"{full} or {{}}"
             raise ArgumentError(
                 f"sizes begin with the model's own, {remedy}, not with {sizes[0]!r}"
             )
-    for i, (one, two) in enumerate(itertools.pairwise(models[1:])):
+    for (size, smaller), pair in zip(pairwise(sizes), pairwise(others), strict=True):
         same = True
-        for name, block in blocks(one).items():
-            other = blocks(two)[name]
+        for block, other in zip(*pair, strict=True):
             same = same and block.solver == other.solver
-            for key, basis in block.expansion.weights.items():
-                target = other.expansion.weights[key]
+            for name, basis in block.expansion.weights.items():
+                target = other.expansion.weights[name]
                 same = same and basis == target
                 if not contains(basis, target):
                     raise ArgumentError(
-                        f"sizes nest, and {sizes[i + 1]!r} after {sizes[i]!r} does not: "
-                        f"{target!r} is not contained in {basis!r}"
+                        f"sizes nest, and {smaller!r} after {size!r} does not: {target!r} is not "
+                        f"contained in {basis!r}"
                     )
         if same:
-            raise ArgumentError(f"sizes {sizes[i]!r} and {sizes[i + 1]!r} are the same model")
+            raise ArgumentError(f"sizes {size!r} and {smaller!r} are the same model")
 
 
 def contains(larger: Basis, smaller: Basis) -> bool:
@@ -140,6 +116,6 @@ def contains(larger: Basis, smaller: Basis) -> bool:
         False
     """
     s, w = quadrature(larger, smaller)
-    root, wanted = w.sqrt()[:, None], smaller(s)
-    missed = root * (wanted - larger(s) @ projection(smaller, larger))
-    return float(missed.norm()) <= 1e-6 * float((root * wanted).norm())
+    root, values = w.sqrt()[:, None], smaller(s)
+    rest = root * (values - larger(s) @ projection(smaller, larger))
+    return float(rest.norm()) <= 1e-6 * float((root * values).norm())

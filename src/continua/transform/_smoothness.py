@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from continua.basis import Basis, quadrature
-from continua.field import real, tensor
+from continua.field import real
 
-from ._blocks import blocks
+from ._blocks import weight_coefficients
 
 
 def smoothness(model: nn.Module) -> Tensor:
@@ -39,18 +39,11 @@ def smoothness(model: nn.Module) -> Tensor:
         9.0
     """
     terms: list[Tensor] = []
-    seen = set()
-    for block in blocks(model).values():
-        width = abs(block.span[1] - block.span[0])
-        for name, basis in block.expansion.weights.items():
-            stack = tensor(block.field, name)
-            if id(stack) in seen or basis.size == 1:
-                continue
-            seen.add(id(stack))
-            rows = changes(basis, width).to(stack.device, real(stack.dtype))
-            terms.append(
-                (rows.to(stack.dtype) @ stack.reshape(basis.size, -1)).abs().square().sum()
-            )
+    for block, basis, stack in weight_coefficients(model):
+        if basis.size > 1:
+            rows = _change_matrix(basis, abs(block.span[1] - block.span[0]))
+            rows = rows.to(stack.device, real(stack.dtype)).to(stack.dtype)
+            terms.append((rows @ stack.reshape(basis.size, -1)).abs().square().sum())
     if not terms:
         parameter = next(model.parameters(), torch.zeros(()))
         return torch.zeros((), dtype=real(parameter.dtype), device=parameter.device)
@@ -58,12 +51,10 @@ def smoothness(model: nn.Module) -> Tensor:
 
 
 @functools.cache
-def changes(basis: Basis, width: float) -> Tensor:
+def _change_matrix(basis: Basis, width: float) -> Tensor:
     """A matrix `[R, K]` in float64; the square of its product with coefficients is their change.
 
-    Args:
-        basis: of the coefficients.
-        width: of the span over which it is stretched.
+    The basis is stretched over a span of this width.
     """
     s, w = quadrature(basis)
     slopes = (w / width).sqrt()[:, None] * _derivative(basis, s)

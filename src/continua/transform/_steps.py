@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,37 +27,40 @@ class Steps:
     """A second tree of modules for every step of a block, with its weights.
 
     Each is a layer of the original class. All but the tensors, hooks included, is shared with the
-    block's field; the tensors are rows of the coefficients, which are read again if these are
-    others than before.
+    block's field. The tensors are rows of the coefficients, which `refresh` reads again if the
+    coefficients are others than before.
 
     Attributes:
         layers: one behind the other.
     """
 
     def __init__(self, block: LayerBlock):
-        self._block, self._known = block, dict[str, tuple[Tensor, Tensor, object]]()
-        plan = block.plan
+        plan, layout = block.plan, block.layout
         assert plan is not None
+        self._block, self._start = block, layout.start
         self._samplings, self._inverses = plan.samplings, plan.inverses
+        self._slots = {name: slot(block.field, name) for name in block.expansion.bases}
+        #: the coefficients whose rows the layers have, their memory, and what is known of them
+        self._placed = dict[str, tuple[Tensor, Tensor, object]]()
+        self._before: dict[str, Tensor] = {}  #: the state that the layers were given, `[S, ...]`
         self._twins = [Twin(block.field, block.expansion) for _ in plan.points]
-        self._before: dict[str, Tensor] = {}
-        self._seen = {name: slot(block.field, name) for name in block.expansion.bases}
-        layout, self.layers = block.layout, list[nn.Module]()
-        self._start = layout.start
+        self.layers = list[nn.Module]()
         for i, twin in enumerate(self._twins):
             unit: Any = twin.module.layer
             for part, name, value in layout.settings(i, block.steps):
                 vars(unit.get_submodule(part))[name] = value
-            own = list(unit) if layout.period > 1 else [unit]
-            if layout.period == 1 and block.steps != layout.units:
-                _reshape(unit, block.width)
-            self.layers += own
+            if layout.period > 1:
+                self.layers += unit
+            else:
+                self.layers.append(unit)
+                if block.steps != layout.units:
+                    _shorten(unit, block.width)
         if block.steps != layout.units:
             _check_caches(self.layers[0], layout)
         last = len(self.layers) - 1
         for at in range(0 if block.expansion.state else last, last + 1):
-            follow = functools.partial(self._finish, at // layout.period, at == last)
-            _followed(self.layers[at], follow)
+            finish = functools.partial(self._finish, at // layout.period, at == last)
+            _call_after(self.layers[at], finish)
 
     def current(self, block: LayerBlock) -> bool:
         """Whether the layers are those of the block as it is now."""
@@ -66,45 +69,46 @@ class Steps:
 
     def refresh(self) -> None:
         """Give every layer its tensors."""
-        block = self._block
+        block, training = self._block, self._block.field.training
         for twin in self._twins:
             twin.fill()
-        training = block.field.training
         self._before = {}
-        for name, basis in block.expansion.bases.items():
-            registry, key = self._seen[name]
+        for name, (registry, key) in self._slots.items():
             stack = registry[key]
             assert stack is not None
             if training and name in block.expansion.state:
-                self._place(name, self._copies(name, stack))
-            elif not self._same(name, stack):
-                sampling = self._samplings[basis]
-                if sampling.rows is None:
-                    kept = stack if torch.is_grad_enabled() else stack.detach()
-                    rows = kept.unbind(0)
-                else:
-                    rows = self._sampled(name, stack).unbind(0)
-                self._place(name, [rows[i] for i in sampling.index])
-        if training:
-            for name in block.expansion.carried:
-                count = tensor(block.field, name)
-                self._place(name, [count.clone() for _ in self._twins])
+                self._put(name, self._copy_state(name, stack))
+            elif not self._is_placed(name, stack):
+                self._put(name, self._values(name, stack))
+        for name in block.expansion.carried if training else ():
+            count = tensor(block.field, name)
+            self._put(name, [count.clone() for _ in self._twins])
 
-    def _same(self, name: str, stack: Tensor) -> bool:
+    def _is_placed(self, name: str, stack: Tensor) -> bool:
         """Whether the rows of a stack that the layers have are still its rows."""
-        basis = self._block.expansion.bases[name]
         # With a graph, rows cannot be used any more once the stack was written to.
         graph = torch.is_grad_enabled() and not stack.is_inference()
         facts = (stack.requires_grad, stack._version if graph else None)
-        known = self._known.get(name)
-        same = known is not None and known[0] is stack and known[2] == facts
-        if known is not None and same and stack.is_set_to(known[1]):
-            return True
+        if known := self._placed.get(name):
+            placed, memory, then = known
+            if placed is stack and then == facts and stack.is_set_to(memory):
+                return True
+        basis = self._block.expansion.bases[name]
         if self._samplings[basis].rows is None and stack.device.type in KINDS:
-            self._known[name] = (stack, stack.detach(), facts)
+            self._placed[name] = (stack, stack.detach(), facts)
         return False
 
-    def _sampled(self, name: str, stack: Tensor) -> Tensor:
+    def _values(self, name: str, stack: Tensor) -> Sequence[Tensor]:
+        """A tensor at each step; views of its coefficients where each step reads a single one."""
+        sampling = self._samplings[self._block.expansion.bases[name]]
+        if sampling.rows is None:
+            rows = stack if torch.is_grad_enabled() else stack.detach()
+        else:
+            rows = self._sample(name, stack)
+        every = rows.unbind(0)
+        return [every[i] for i in sampling.index]
+
+    def _sample(self, name: str, stack: Tensor) -> Tensor:
         """A tensor at the distinct depths of the steps, `[R, ...]`."""
         expansion = self._block.expansion
         basis = expansion.bases[name]
@@ -113,19 +117,18 @@ class Steps:
             rows = rows.to(stack.device, real(stack.dtype))
         return values_at({name: basis}, {name: stack}, {basis: rows}, expansion.constraints)[name]
 
-    def _copies(self, name: str, stack: Tensor) -> list[Tensor]:
+    def _copy_state(self, name: str, stack: Tensor) -> Sequence[Tensor]:
         """State that the layers may write to."""
-        self._known.pop(name, None)
+        self._placed.pop(name, None)
         with torch.no_grad():
             sampling = self._samplings[self._block.expansion.bases[name]]
-            values = self._sampled(name, stack).index_select(0, sampling.picks.to(stack.device))
+            values = self._sample(name, stack).index_select(0, sampling.picks.to(stack.device))
             self._before[name] = values.clone()
-            return list(values.unbind(0))
+            return values.unbind(0)
 
-    def _place(self, name: str, values: list[Tensor]) -> None:
+    def _put(self, name: str, values: Sequence[Tensor]) -> None:
         for twin, value in zip(self._twins, values, strict=True):
-            for registry, key in twin.slots[name]:
-                registry[key] = value
+            twin.put({name: value})
 
     @torch.no_grad()
     def _finish(self, i: int, last: bool) -> None:
@@ -135,7 +138,7 @@ class Steps:
         """
         block, n, twin = self._block, len(self._twins), self._twins[i]
         for name, before in self._before.items():
-            sigma, after = tensor(block.field, name), _held(twin, name)
+            sigma, after = tensor(block.field, name), tensor(twin.module, name)
             column = self._inverses[block.expansion.bases[name]][:, i : i + 1].to(sigma.device)
             sigma.copy_(updated(column, sigma, before[i : i + 1], after[None]))
             before[i] = after
@@ -144,17 +147,10 @@ class Steps:
             block.record(Stats(evaluations=n, steps=n, step_sizes=[width] * n))
             if self._before:
                 for name in block.expansion.carried:
-                    tensor(block.field, name).copy_(_held(twin, name))
+                    tensor(block.field, name).copy_(tensor(twin.module, name))
 
 
-def _held(twin: Twin, name: str) -> Tensor:
-    registry, key = twin.slots[name][0]
-    value = registry[key]
-    assert value is not None
-    return value
-
-
-def _reshape(layer: nn.Module, width: float) -> None:
+def _shorten(layer: nn.Module, width: float) -> None:
     """Let a layer check that it keeps the shape of the state, and go a part of its way."""
     forward: Callable[..., Any] = layer.forward
     name = next(iter(inspect.signature(forward).parameters))
@@ -189,15 +185,15 @@ def _check_caches(layer: nn.Module, layout: Layout) -> None:
     vars(layer)["forward"] = checked
 
 
-def _followed(layer: nn.Module, after: Callable[[], None]) -> None:
+def _call_after(layer: nn.Module, after: Callable[[], None]) -> None:
     """Let a function be called after each forward of a layer."""
     forward: Callable[..., Any] = layer.forward
 
     @functools.wraps(forward)
-    def followed(*args: Any, **kwargs: Any) -> Any:
+    def with_after(*args: Any, **kwargs: Any) -> Any:
         try:
             return forward(*args, **kwargs)
         finally:  # checkpointing stops a forward that it repeats by an exception
             after()
 
-    vars(layer)["forward"] = followed
+    vars(layer)["forward"] = with_after

@@ -1,4 +1,4 @@
-"""What a smaller model is warned about."""
+"""Warnings about smaller models."""
 
 from __future__ import annotations
 
@@ -66,23 +66,33 @@ def warn_negative(name: str, block: ODEBlock) -> None:
         stack = tensor(block.field, key).detach().cpu().double().flatten(1)
         values = sample(basis, block.plan.points) @ stack  # [S, n]
         if bool((values < -1e-6 * stack.abs().max()).any()):
-            steps = block.solver.steps
             warnings.warn(
                 f"{key!r}{_of(name)} is negative at some depths in {basis!r}, which cannot follow "
                 "the variances there, and the accuracy may be lost; give the statistics a basis of "
-                f"their own: state_basis=PiecewiseConstant({steps or 8})",
+                f"their own: state_basis=PiecewiseConstant({block.solver.steps or 8})",
                 stacklevel=3,
             )
             return
 
 
+def warn_swapped(small: nn.Module, teacher: nn.Module) -> None:
+    """Warn of a model to heal that has more parameters than its teacher."""
+    ours, theirs = (sum(p.numel() for p in model.parameters()) for model in (small, teacher))
+    if ours > theirs:
+        warnings.warn(
+            f"the model to heal has {ours:,} parameters and its teacher {theirs:,}; the smaller "
+            "model comes first: heal(small, teacher, batches)",
+            stacklevel=3,
+        )
+
+
 @torch.no_grad()
 def log_error(model: nn.Module, small: nn.Module, batch: Any, remedy: str) -> None:
     """Log how far the outputs are from those of the larger model, if they are far."""
-    found, wanted = (call(copied(one).eval(), batch) for one in (small, model))
-    if not comparable(wanted):
+    found, target = (call(copied(one).eval(), batch) for one in (small, model))
+    if not comparable(target):
         return
-    error = math.sqrt(float(relative_error(found, wanted)))
+    error = math.sqrt(float(relative_error(found, target)))
     if not error < FAR:
         LOG.warning(
             "the outputs of the smaller model differ by %.0f %% (relative L2 error, first batch); "
@@ -96,9 +106,9 @@ def _of(name: str) -> str:
 
 @torch.no_grad()
 def _ends_in_norm(block: ODEBlock) -> bool:
-    """Whether the output stays of one size when the input grows, tried out on random numbers."""
-    layer: Any = block.at(block.span[0])
-    layer = layer.layer.eval()
+    """Whether the output keeps its size when the input grows, tried out on random numbers."""
+    increment: Any = block.at(block.span[0])
+    layer = increment.layer.eval()
     norm = next((m for m in layer.modules() if isinstance(m, nn.LayerNorm)), None)
     if norm is None or norm.weight is None:
         return False
