@@ -12,7 +12,7 @@ from torch import Tensor, fx
 #: up to how many multiplications a product is inlined
 LARGEST = 1 << 21
 #: and how many numbers it may copy, on the stack
-COPIED = 1 << 15
+COPIED = 1 << 16
 
 # The sums of R rows and V vectors stay in registers, while k runs. What is not contiguous along the
 # vectors is copied first.
@@ -92,12 +92,15 @@ _kept: list[Any] = []
 
 @functools.cache
 def product() -> Any:
-    """The operator that stands for an inlined product; None where inductor has no templates."""
+    """The operator that stands for an inlined product; None without templates or vectors."""
     try:
         import torch._inductor.lowering as lowering  # first: others import each other
         from torch._inductor.codegen.cpp_template import CppTemplate
+        from torch._inductor.cpu_vec_isa import pick_vec_isa
         from torch._inductor.kernel.mm_common import mm_args
     except ImportError:
+        return None
+    if not pick_vec_isa():
         return None
 
     class Product(CppTemplate):
@@ -161,5 +164,5 @@ def _is_small(a: Tensor, b: Tensor) -> bool:
     if any(type(n) is not int for n in sizes):  # symbols
         return False
     m, k, n = *a.shape, b.shape[1]
-    copied = m * n + m * k + k * n if n < 16 else k * n * (b.stride(1) != 1)
+    copied = k * n + (m * n + m * k if n < 16 else 0)
     return 0 < m * k * n <= LARGEST and copied <= COPIED
