@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch._C._autograd import _get_current_graph_task_keep_graph as graph_is_kept
+from torch._C._autograd import _top_saved_tensors_default_hooks as saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from continua._errors import ArgumentError, SolveError
@@ -180,7 +182,7 @@ class _Solve(torch.autograd.Function):
         device = z[0].device.type
         ctx.autocast = (device, torch.get_autocast_dtype(device)) if autocast_on(device) else None
         # Hooks of saved tensors are to see them all.
-        hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+        hooked = saved_tensors_hooks(True) is not None
         ctx.held = job.stored if job.many and not hooked else None
         # One of them tells whether the graph was freed.
         ctx.save_for_backward(*(job.stored if ctx.held is None else job.stored[:1]))
@@ -206,7 +208,7 @@ class _Solve(torch.autograd.Function):
         job.stored = list(ctx.saved_tensors)
         if ctx.held is not None:
             job.stored = ctx.held
-            if not torch._C._autograd._get_current_graph_task_keep_graph():
+            if not graph_is_kept():
                 ctx.held = []
         final, *saved = split(grads, job.leaves)
         stats = job.trajectory.stats.backward = Stats()
