@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,11 +11,14 @@ from torch import Tensor
 
 from continua.basis import Basis, Constant, Point, sample
 from continua.field import FieldRun, Sampling, tensor
-from continua.gradient import exchanged, known_shared, reachable
+from continua.gradient import Program, exchanged, known_shared, reachable
 from continua.solve import Evaluate, Source, Stage, Traced
 
 if TYPE_CHECKING:
     from ._dynamics import BlockDynamics
+
+#: how many numbers the gradients that are contracted at once may be: few stay in the cache
+TOGETHER = 1 << 17
 
 
 class _Pack:
@@ -28,20 +32,31 @@ class _Pack:
         self.sizes = [shape.numel() for shape in self.shapes]
         self.gradient: Tensor | None = None
 
+    @property
+    def smooth(self) -> bool:
+        """Whether each function is one formula from end to end, which a program can work out."""
+        return len(self.basis.breakpoints) == 2 and self.coefficients.device.type == "cpu"
+
     def rows(self, at: Tensor) -> Tensor:
         """The weights at E stages, `[E, P]`, from the coefficients `[E]` or functions `[E, K]`."""
         if at.dim() == 1:
             return self.coefficients.index_select(0, at.to(self.coefficients.device))
         return at.to(self.coefficients) @ self.coefficients
 
-    def pull(self, at: Tensor, gradient: Tensor) -> None:
-        """Add the gradient of `rows` to that of the coefficients."""
+    def pull(self, at: Tensor, gradients: Sequence[Tensor]) -> None:
+        """Add the gradients of `rows`, of some stages after others, to that of the coefficients."""
         if self.gradient is None:
             self.gradient = torch.zeros_like(self.coefficients)
-        if at.dim() == 1:
-            self.gradient.index_add_(0, at.to(gradient.device), gradient)
-        else:
-            self.gradient.addmm_(at.to(gradient).T, gradient)
+        at = at.to(self.gradient.device if at.dim() == 1 else self.gradient)
+        first, together = 0, max(1, TOGETHER // gradients[0].numel())
+        for i in range(0, len(gradients), together):
+            gradient = torch.cat([*gradients[i : i + together]])
+            own = at[first : first + len(gradient)]
+            first += len(gradient)
+            if at.dim() == 1:
+                self.gradient.index_add_(0, own, gradient)
+            else:
+                self.gradient.addmm_(own.T, gradient)
 
     def parts(self, row: Tensor) -> list[Tensor]:
         found = torch.split(row, self.sizes)
@@ -63,6 +78,11 @@ def _functions(basis: Basis, points: Sequence[Point]) -> Tensor:
         return sample(basis, points)
     found = Sampling.of(basis, points)
     return found.picks if found.rows is None else found.rows.index_select(0, found.picks)
+
+
+def _rows(basis: Basis, s: Tensor, coefficients: Tensor) -> Sequence[Tensor]:
+    functions = basis(s)
+    return functions, functions.to(coefficients) @ coefficients
 
 
 class BlockSource(Source):
@@ -110,6 +130,7 @@ class BlockSource(Source):
         )
         self._place = {id(t): i for i, t in enumerate(self.shared)}
         self._known: tuple[Sequence[Stage], Mapping[Basis, Tensor]] = ((), {})
+        self._readers: dict[tuple[_Pack, int], Program] = {}
 
     def _at(self, stages: Sequence[Stage]) -> Mapping[Basis, Tensor]:
         """For each basis the coefficients `[E]` or the functions `[E, K]` at the stages."""
@@ -120,14 +141,34 @@ class BlockSource(Source):
         return self._known[1]
 
     def rows(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
-        at = self._at(stages)
-        rows = [pack.rows(at[pack.basis]) for pack in self._packs]
+        rows = self._weights(stages) if self._packs else []
         if self._states:
             weights = self._dynamics.state_at(self._run, stages)
             values = {name: after for name, (_, after) in weights.state.items()} | weights.counts
             rows += [values[name] for name in self._states]
         depths = self._dynamics.depths(stages)
         return [*rows, torch.stack(list(depths))] if depths else rows
+
+    def _weights(self, stages: Sequence[Stage]) -> list[Tensor]:
+        if self.programs is None or not all(pack.smooth for pack in self._packs):
+            at = self._at(stages)
+            return [pack.rows(at[pack.basis]) for pack in self._packs]
+        depths = [point.depth for point in self._dynamics.points_of(stages)]
+        s = torch.tensor(depths, dtype=torch.float64, device="cpu")
+        known: dict[Basis, Tensor] = {}
+        self._known = stages, known
+        return [self._read(pack, s, known) for pack in self._packs]
+
+    def _read(self, pack: _Pack, depths: Tensor, known: dict[Basis, Tensor]) -> Tensor:
+        """The weights of a pack at some depths, by a program: a few operations take longer."""
+        given, basis = [depths, pack.coefficients], pack.basis
+        reader = self._readers.get(key := (pack, len(depths)))
+        if reader is None:
+            kind = "rows", basis, len(depths), pack.coefficients.shape
+            reader = self.programs.get(kind, self, given, lambda: partial(_rows, basis))
+            self._readers[key] = reader
+        known[basis], rows = reader.run(given)
+        return rows
 
     def traced(self, stages: Sequence[Stage]) -> Traced:
         dynamics, run = self._dynamics, self._run
@@ -172,11 +213,11 @@ class BlockSource(Source):
 
         return on
 
-    def pull(self, stages: Sequence[Stage], gradients: Mapping[int, Tensor]) -> None:
+    def pull(self, stages: Sequence[Stage], gradients: Mapping[int, Sequence[Tensor]]) -> None:
         at = self._at(stages)
-        for place, gradient in gradients.items():
+        for place, own in gradients.items():
             pack = self._packs[place]
-            pack.pull(at[pack.basis], gradient)
+            pack.pull(at[pack.basis], own)
 
     def gradients(self, shared: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
         packed = {name: g for pack in self._packs for name, g in pack.gradients().items()}

@@ -13,7 +13,7 @@ from ._odeint import integrate, odeint, solve
 from ._problem import CallableDynamics, Problem, RunningCost
 from ._programs import Programs, checked_backend, exchanged, known_shared
 from ._reversible import Reversible
-from ._trace import Backend, Uncompilable
+from ._trace import Backend, Program, Uncompilable
 
 __all__ = [
     # gradients
@@ -24,8 +24,8 @@ __all__ = [
     "CHANGED", "CallableDynamics", "checked_gradient", "checked_solver", "checked_span", "detach",
     "dependencies", "tensors_in", "requiring_grad",
     # compiled steps
-    "Programs", "Backend", "Uncompilable", "checked_backend", "compiled_first", "exchanged",
-    "known_shared", "reachable", "cache_folder", "cached_files", "clear_cache",
+    "Program", "Programs", "Backend", "Uncompilable", "checked_backend", "compiled_first",
+    "exchanged", "known_shared", "reachable", "cache_folder", "cached_files", "clear_cache",
 ]  # fmt: skip
 
 #: every gradient, by name

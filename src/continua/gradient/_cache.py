@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, fx
+
+from ._products import PRODUCTS, inline_products
 
 #: how much disk space compiled programs may take, in bytes; the oldest are deleted
 LIMIT = 1 << 30
@@ -92,6 +95,7 @@ def compile_with_inductor(graph: fx.GraphModule) -> Callable[[list[Tensor]], Seq
     import torch._inductor.config as inductor
     from torch._inductor.compile_fx import compile_fx_inner
 
+    inline_products(graph)
     examples = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
     # Keep the strides of every output: the vjp of a step is compiled for those of the trace.
     end = graph.graph.output_node()
@@ -99,7 +103,9 @@ def compile_with_inductor(graph: fx.GraphModule) -> Callable[[list[Tensor]], Seq
     # Sizes, strides and precisions are checked once per solve, not at every step.
     settings: dict[str, Any] = {
         "size_asserts": False,
+        "layout_optimization": False,  # channels last inside costs more than it gains
         "fx_graph_cache": True,
+        "epilogue_fusion": False,  # products write their results as they are
         "compile_threads": 1,  # no further processes, which would outlive a solve
     }
     with (
@@ -107,6 +113,7 @@ def compile_with_inductor(graph: fx.GraphModule) -> Callable[[list[Tensor]], Seq
         _inductor_folder(),
         inductor.patch(settings),
         functorch.patch(bundled_autograd_cache=False),
+        torch.compiler.config.patch(cache_key_tag=PRODUCTS),  # type: ignore[attr-defined]
     ):
         # Also what calls the kernels is C++: the calls take much of the time of a small step.
         compiled = compile_fx_inner(graph, examples, cpp_wrapper=True)

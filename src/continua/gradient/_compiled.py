@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -115,6 +114,7 @@ def _refuse(z: State) -> None:
 class CompiledJob(CheckpointJob):
     """`Checkpoint` with compiled steps: their vjp runs backward over the steps that were taken."""
 
+    many = True
     programs: Programs
     program: Program  # of the backward pass
     source: Source  # of the forward pass
@@ -166,7 +166,9 @@ class CompiledJob(CheckpointJob):
         trajectory = self.solver.integrate(self.dynamics, z, self.span, observe=taken.accept)
         self.stored = [t for kept in taken.tape for t in kept.tensors]
         self.steps, self.keeps = [], True
-        self.tape = [replace(kept, tensors=()) for kept in taken.tape]
+        self.tape = taken.tape
+        for kept in taken.tape:
+            kept.tensors = ()  # which are stored
         return trajectory
 
     @property

@@ -22,7 +22,6 @@ from continua.solve import (
     Tableau,
     Traced,
     Trajectory,
-    linear,
     stages_between,
 )
 
@@ -31,19 +30,21 @@ from ._gradient import as_leaves, vector_jacobian
 from ._programs import Programs, contiguous
 from ._rows import WeightGradients
 from ._steps import CompiledSteps, with_programs
-from ._trace import Function, Uncompilable
+from ._trace import Function, Program, Uncompilable
 
 #: how many nodes are contracted with the basis at once
 TOGETHER = 128
 #: how many nodes of a quadrature one program takes; their number differs from step to step
 CHUNK = 4
-#: a stage, the backward state there, and its weight in an integral
-Node = tuple[Stage, State, float]
+#: the nodes of an integral over a step: stages, the parts of the step's slopes that make the states
+#: there from that at its start, and weights
+Nodes = tuple[list[Stage], list[list[float]], list[float]]
 
 
 class CompiledAdjoint(AdjointJob):
     """`Adjoint` with compiled steps, forward and backward."""
 
+    many = True
     programs: Programs
     weights: _Weights | None = None  # None if the backward pass is not compiled
     at_once: bool = False  # whether its steps give the gradients of the weights
@@ -70,18 +71,16 @@ class CompiledAdjoint(AdjointJob):
     def states(self, depths: Sequence[float]) -> list[Tensor]:
         """The forward solution at some depths, `[E, ...]` for each leaf."""
         places, width = [self.place(s) for s in depths], 2 * self.leaves
-        fractions = [[x**p for p in range(1, self.powers + 1)] for _, x in places]
-        powers = torch.tensor(fractions, dtype=torch.float64, device="cpu")
-        powers = powers.to(self.stored[0])  # [E, P]
+        powers = [[x**p for p in range(1, self.powers + 1)] for _, x in places]  # [E, P]
         found: list[list[Tensor]] = [[] for _ in range(self.leaves)]
         first = 0
         for n, among in itertools.groupby(n for n, _ in places):
             last = first + len(list(among))
             for i, out in enumerate(found, start=n * width):
                 start, coefficients = self.stored[i], self.stored[i + self.leaves]
-                along = powers[first:last].to(start.dtype)
+                along = torch.tensor(powers[first:last], dtype=start.dtype, device="cpu")
                 flat = coefficients.view(self.powers, -1)
-                out.append(torch.addmm(start.reshape(1, -1), along, flat))
+                out.append(torch.addmm(start.reshape(1, -1), along.to(start.device), flat))
             first = last
         shapes = [x.shape for x in self.stored[: self.leaves]]
         pairs = zip(found, shapes, strict=True)
@@ -125,25 +124,22 @@ class CompiledAdjoint(AdjointJob):
             assert isinstance(dynamics.steps, CompiledSteps)
             self.weights.take(dynamics.steps, step.tableau)
         elif self.weights.at_stages:
-            self.weights.add(_at_stages(step))
+            self.weights.add(step, *_at_stages(step))
         else:
-            nodes = self.nodes(step, dynamics, stats)
-            found = [(Stage(s, "right"), both, w) for s, both, w in nodes]
-            for first in range(0, len(found), CHUNK):
-                chunk = found[first : first + CHUNK]
-                stage, both, _ = chunk[-1]
-                self.weights.add([*chunk, *[(stage, both, 0.0)] * (CHUNK - len(chunk))])
+            step.complete(dynamics, stats)
+            x, w = self._gauss(step)
+            stats.evaluations += len(x)
+            stages = [Stage(float(step.start) + step.h * v, "right") for v in x]
+            parts = [[step.h * c for c in step.tableau.weights(v)] for v in x]
+            self.weights.add(step, stages, parts, [-step.h * b for b in w])
 
 
-def _at_stages(step: Step) -> list[Node]:
+def _at_stages(step: Step) -> Nodes:
     """The weights of the method itself, where they count."""
     places, floats = stages_between(step.tableau, step.start, step.end), step.tableau.floats
-    known = [step.z, *step.ks]
-    return [
-        (places[i], linear([1.0, *(step.h * a for a in floats.a[i])], known), -step.h * b)
-        for i, b in enumerate(floats.b)
-        if b
-    ]
+    used = [i for i, b in enumerate(floats.b) if b]
+    parts = [[step.h * a for a in floats.a[i]] for i in used]
+    return [places[i] for i in used], parts, [-step.h * floats.b[i] for i in used]
 
 
 class AdjointSource(Source):
@@ -243,37 +239,59 @@ def _powers(tableau: Tableau) -> Tensor:
     return torch.tensor(columns, dtype=torch.float64, device="cpu")
 
 
+def _combined(table: list[list[float]], step: Step, leaves: slice) -> list[Tensor]:
+    """States at nodes, `[E, ...]` for some leaves, from that at the start of a step and slopes."""
+    found = []
+    for known in zip(*(state[leaves] for state in (step.z, *step.ks)), strict=True):
+        stacked = torch.stack(known[: len(table[0])])
+        weights = torch.tensor(table, dtype=stacked.dtype, device="cpu").to(stacked.device)
+        out = weights @ stacked.view(len(stacked), -1)
+        found.append(out.view(len(table), *stacked.shape[1:]))
+    return found
+
+
 class _Weights:
     """The integral of a df/dtheta, whose nodes are gathered until there are some to contract."""
 
     def __init__(self, job: CompiledAdjoint, source: Source, like: State):
         self.source, self.like, self.at_stages = source, like, False
+        job.programs.recognise(source)
+        source.programs = job.programs
         self._job, self._shared = job, contiguous([t.detach() for t in source.shared])
         self._found: WeightGradients | None = None
+        self._program: Program | None = None  # the same for all steps
         self._stages: list[Stage] = []  # of the nodes that were gathered
 
-    def add(self, nodes: Sequence[Node]) -> None:
+    def add(
+        self, step: Step, stages: list[Stage], parts: list[list[float]], w: list[float]
+    ) -> None:
         """Add the nodes of one step."""
         job, n = self._job, self._job.leaves
-        stages = [stage for stage, _, _ in nodes]
-        if job.backsolves:
-            z = [torch.stack(leaf) for leaf in zip(*(b[:-n] for _, b, _ in nodes), strict=True)]
-        else:
-            z = _forward(job, stages)
-        scaled = [tuple(x * w for x in both[-n:]) for _, both, w in nodes]
-        along = [torch.stack(leaf) for leaf in zip(*scaled, strict=True)]
+        if not self.at_stages:  # their number differs from step to step
+            more = -len(stages) % CHUNK
+            stages, parts, w = [*stages, *stages[-1:] * more], [*parts, *parts[-1:] * more], [*w]
+            w += [0.0] * more
+        width = max(map(len, parts))
+        table = [[1.0, *part, *[0.0] * (width - len(part))] for part in parts]
+        z = _combined(table, step, slice(-n)) if job.backsolves else _forward(job, stages)
+        scaled = [[b * c for c in row] for row, b in zip(table, w, strict=True)]
+        along = _combined(scaled, step, slice(-n, None))
         rows, weights = self.source.rows(stages), self.source.weights
         wants = [*[False] * n, *(t.requires_grad for t in self.source.shared)]
         wants += [i < weights for i in range(len(rows))]
         if not any(wants):
             return
-        inputs, key = [*z, *self._shared, *rows], ("slopes", len(stages))
-        program = job.programs.get(
-            key, self.source, inputs, lambda: self._slopes(len(stages)), wants, n
-        )
+        count = len(stages) if self.at_stages else CHUNK
         if self._found is None:
             self._found = WeightGradients(self.source, n)
-        self._found.add(program.run([*inputs, *along]), program.wanted)
+        for first in range(0, len(stages), count):
+            at = slice(first, first + count)
+            inputs = [*(x[at] for x in z), *self._shared, *(row[at] for row in rows)]
+            if self._program is None:
+                key, make = ("slopes", count), functools.partial(self._slopes, count)
+                self._program = job.programs.get(key, self.source, inputs, make, wants, n)
+            out = self._program.run([*inputs, *(x[at] for x in along)])
+            self._found.add(out, self._program.wanted)
         self._stages += stages
         if len(self._stages) >= TOGETHER:
             self.finish()

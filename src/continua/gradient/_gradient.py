@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch._C._autograd import _get_current_graph_task_keep_graph as graph_is_kept
+from torch._C._autograd import _top_saved_tensors_default_hooks as saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from continua._errors import ArgumentError, SolveError
@@ -47,7 +49,9 @@ class Job(ABC):
     span: Span
     save_at: Saves
     leaves: int  # the number of leaves of the state
-    stored: list[Tensor] = field(default_factory=list)  # what autograd saves for the backward pass
+    #: whether many small tensors are stored, for which a list is faster than autograd
+    many: ClassVar[bool] = False
+    stored: list[Tensor] = field(default_factory=list)  # what the backward pass needs
     trajectory: Trajectory = field(init=False)  # of the forward pass, without its tensors
 
     @abstractmethod
@@ -178,7 +182,11 @@ class _Solve(torch.autograd.Function):
         ctx.job, ctx.autocast, device = job, nullcontext(), z[0].device.type
         if autocast_on(device):
             ctx.autocast = torch.autocast(device, torch.get_autocast_dtype(device))
-        ctx.save_for_backward(*job.stored)
+        # Hooks of saved tensors are to see them all.
+        hooked = saved_tensors_hooks(True) is not None
+        ctx.held = job.stored if job.many and not hooked else None
+        # One of them tells whether the graph was freed.
+        ctx.save_for_backward(*(job.stored if ctx.held is None else job.stored[:1]))
         ctx.read, ctx.versions = inputs[n:], versions(inputs[n:])
         out = [job.trajectory.final, *job.trajectory.saved]
         job.stored, job.trajectory = [], replace(job.trajectory, final=(), saved=[])
@@ -191,6 +199,10 @@ class _Solve(torch.autograd.Function):
         if ctx.versions != versions(ctx.read):
             raise SolveError(CHANGED)
         job.stored = list(ctx.saved_tensors)
+        if ctx.held is not None:
+            job.stored = ctx.held
+            if not graph_is_kept():
+                ctx.held = []
         final, *saved = split(grads, job.leaves)
         stats = job.trajectory.stats.backward = Stats()
         with torch.no_grad(), ctx.autocast, job.dynamics.backward_field() as field:

@@ -312,7 +312,7 @@ class CallableSource(Source):
 
         return on
 
-    def pull(self, stages: Sequence[Stage], gradients: Mapping[int, Tensor]) -> None:
+    def pull(self, stages: Sequence[Stage], gradients: Mapping[int, Sequence[Tensor]]) -> None:
         return None
 
     def gradients(self, shared: Mapping[int, Tensor]) -> Sequence[Tensor | None]:

@@ -75,6 +75,6 @@ class WeightGradients:
         """Hand the gradients of rows on; `stages` are those of the steps since the last time."""
         if self._rows and self._rows[0]:
             every = zip(*(reversed(self._rows) if backward else self._rows), strict=True)
-            found = {i: torch.cat(g) for (_, i), g in zip(self._of_rows, every, strict=True)}
+            found = {i: g for (_, i), g in zip(self._of_rows, every, strict=True)}
             self.source.pull(stages, found)
         self._rows = []

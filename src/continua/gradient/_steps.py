@@ -44,6 +44,7 @@ class StepPrograms:
         self.programs, self.solver, self.source, self.leaves = programs, solver, source, len(z)
         self.shared = contiguous([t.detach() for t in source.shared])
         programs.recognise(source)
+        source.programs = programs
 
     def step(self, count: int, z: State, h: Tensor, rows: Sequence[Tensor], dense: bool) -> Program:
         """The end of a step, the slopes at its stages if they are wanted, the state it leaves."""
@@ -168,7 +169,7 @@ def _times(h: Tensor, f: Evaluate, slopes: list[State]) -> Evaluate:
     return evaluate
 
 
-@dataclass(frozen=True)
+@dataclass
 class Kept:
     """What the vjp of a first slope or of a step needs."""
 
@@ -333,4 +334,4 @@ def _depths(save_at: Saves) -> Sequence[float]:
 def length_tensor(h: float, like: Tensor) -> Tensor:
     """The length of a step as a tensor, in single or double precision."""
     wide = torch.float64 if like.dtype == torch.float64 else torch.float32
-    return torch.tensor(h, dtype=wide, device=like.device)
+    return torch.full((), h, dtype=wide, device=like.device)  # faster than torch.tensor

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -58,6 +58,7 @@ class Source(ABC):
     state: int = 0  # the number of rows that are state and updated
     weights: int = 0  # the number of rows, the first ones, that get gradients
     numbers: int = 0  # the number of elements in the rows of one stage
+    programs: Any = None  # those of the solve, for a source that reads with programs too
 
     @abstractmethod
     def rows(self, stages: Sequence[Stage]) -> Sequence[Tensor]:
@@ -68,8 +69,8 @@ class Source(ABC):
         """The field at this number of stages as a function of shared tensors and rows."""
 
     @abstractmethod
-    def pull(self, stages: Sequence[Stage], gradients: Mapping[int, Tensor]) -> None:
-        """Add the gradients of rows at these stages, `[E, ...]` by index, to the sums."""
+    def pull(self, stages: Sequence[Stage], gradients: Mapping[int, Sequence[Tensor]]) -> None:
+        """Add the gradients of rows at these stages to the sums: by index, `[e, ...]` each."""
 
     @abstractmethod
     def gradients(self, shared: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
