@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,10 +10,12 @@ import torch
 import continua as ct
 from continua import cli
 from continua.data import Dataset, Part
+from continua.measure import count_evaluations
 from continua.recipes import RECIPES, STUDIES, Run
 from continua.recipes._setup import shortened
 from continua.recipes.dissecting import _table1
 from continua.recipes.dissecting._table1 import KINDS, PAPER, Trained, as_csv, verdicts
+from continua.train import evaluate
 
 COUNTS = {
     "mnist": {"vanilla": 21_487, "zero": 20_398, "input-layer": 20_686, "second-order": 20_014},
@@ -59,6 +62,37 @@ def test_the_full_course_is_the_papers():
     assert (PAPER.batch_size, PAPER.epochs, _table1.SEEDS["full"]) == (64, 20, 10)
 
 
+def test_the_night_scale_rises_and_falls_once():
+    setup = RECIPES["dissecting/table1-mnist"].run("night").setup
+    course = setup.training
+    assert (course.schedule, course.batch_size, course.optimizer) == ("one-cycle", 16, "adamw")
+    assert course.rate(course.warmup) == pytest.approx(10 * PAPER.learning_rate)
+    assert course.rate(0) == course.rate(course.epochs) == 0
+    assert course.epochs * course.epoch_steps == 384
+    # coarse steps need the exact gradient of the steps that were taken
+    assert (setup.solver, setup.gradient) == ("Dopri5(1e-2, 1e-2)", "Backprop()")
+
+
+def test_the_trained_model_is_measured_with_the_papers_solver(tmp_path):
+    run = RECIPES["dissecting/table1-mnist"].run(
+        "smoke", folder=tmp_path / "coarse", settings=("solver=Dopri5(1e-1, 1e-1)",)
+    )
+    run.train("cpu")
+    found = _table1.with_papers_solver(run)
+    _, task = run.load()
+    model = run.model()
+    model.block.solver = ct.Dopri5(1e-4, 1e-4)
+    with count_evaluations(model) as count:
+        expected = evaluate(model, task, "test", batch_size=64)
+    assert found == (count.forward / count.solves, expected["accuracy"])
+    assert count.solves == 1  # 64 images
+    assert run.model().block.solver == ct.Dopri5(1e-1, 1e-1)
+    # measured once: the second time it is read
+    (path,) = (tmp_path / "coarse").glob("papers_solver.json")
+    path.write_text('{"evaluations": 7.0, "accuracy": 0.5}')
+    assert _table1.with_papers_solver(run) == (7.0, 0.5)
+
+
 def test_the_study_at_smoke_scale(tmp_path):
     arguments = ["--scale", "smoke", "--device", "cpu", "--threads", "1"]
     folder = tmp_path / "study"
@@ -82,6 +116,8 @@ def test_the_study_at_smoke_scale(tmp_path):
         assert row["kind"] == run["kind"]
         assert float(row["forward"]) == run["forward"] >= 7
         assert float(row["backward"]) >= 7
+        assert float(row["final"]) == run["final"] >= 8
+        assert 0 <= run["fine"] <= 1
         assert len(run["course"]) == 2
         assert run["forward"] == pytest.approx(sum(run["course"]) / 2)
     assert (folder / "evaluations.png").stat().st_size > 1000
@@ -116,6 +152,16 @@ def test_the_verdict_follows_the_numbers(accuracy, forward, expected):
         not holds for holds in expected
     )
     assert f"0-augmented {100 * accuracy[1]:.2f} %" in found[0]
+
+
+def test_evaluations_are_judged_in_the_trained_models():
+    runs = results((0.6, 0.7, 0.75, 0.72), (93, 169, 65, 59))
+    cost = dict(zip(KINDS, (20.0, 60.0, 30.0, 40.0), strict=True))
+    final = {k: [replace(each[0], final=cost[k])] for k, each in runs.items()}
+    assert "this holds here" in verdicts(runs)[1]
+    assert "this does not hold here" in verdicts(final)[1]
+    assert "vanilla 20.0, input layer 30.0" in verdicts(final)[1]
+    assert "with the paper's solver" in verdicts(final)[1]
 
 
 def test_a_kind_that_diverged_is_said():

@@ -14,7 +14,7 @@ from continua.measure import readable_bytes
 from .._recipe import Recipe
 from .._setup import Scale
 from .._study import Circumstances, Study, percent, table
-from ..dissecting._table1 import with_spread
+from ..dissecting._augmented import with_spread
 from ._rows import (
     APPENDED,
     AUTO,
