@@ -48,6 +48,7 @@ LAPTOP = Training(
     epochs=6, batch_size=32, optimizer="adamw", learning_rate=3e-3, weight_decay=5e-4,
     schedule="one-cycle", warmup=1, clip=1.0,
 )  # fmt: skip
+NIGHT = replace(LAPTOP, epochs=15, batch_size=128, learning_rate=6e-3)
 SMOKE = replace(
     setup_of("digits", (8, 12), 4, replace(LAPTOP, epochs=2, epoch_steps=2, batch_size=16)),
     samples=64, held_out=64,
@@ -63,10 +64,9 @@ RECIPES = tuple(
             "laptop": replace(
                 setup_of(data, (16, 32, 64), 20, LAPTOP), samples=4_000, held_out=2_000
             ),
-            # The same gradient as by `Reversible()` in half of the time (benchmarks/steps.py).
             "night": replace(
-                setup_of(data, (16, 32, 64), 20, replace(LAPTOP, epochs=15)),
-                gradient="Backprop()", samples=20_000, held_out=2_000,
+                setup_of(data, (32, 64, 128), 20, NIGHT), gradient="Backprop()",
+                stem_stride=4, mirror=True, channels_last=False, samples=20_000,
             ),
             "full": replace(setup_of(data, (64, 128, 212), 100, FULL), pad=4, mirror=True),
         },
@@ -214,17 +214,19 @@ def setting(recipe: Recipe, scale: Scale) -> str:
         part: f"all {part} images" if n is None else f"the first {n:,} {part} images"
         for part, n in taken.items()
     }
-    augmented = f"shifted by up to {setup['pad']} pixels and mirrored" if setup["pad"] else (
-        "without data augmentation"
-    )  # fmt: skip
+    done = [f"shifted by up to {setup['pad']} pixels"] if setup["pad"] else []
+    done += ["mirrored at random"] if setup["mirror"] else []
+    augmented = " and ".join(done) or "without data augmentation"
     steps = "" if course.epoch_steps is None else f" of {course.epoch_steps} steps"
+    stride = setup["stem_stride"]
+    stem = "" if stride == 1 else f"The first convolution has stride {stride}. "
     plain = setup["gradient"] == "Backprop()"
     faster = " (the same one was found by back-propagation, in less time)" if plain else ""
     return (
         f"{setup['data']}: {images['training']} {augmented}, {course.epochs} epochs{steps} in "
         f"batches of {course.batch_size}, {course.optimizer} with a rate of "
         f"{course.learning_rate:g} ({course.schedule}), the model of the last step, tested on "
-        f"{images['test']}. Flows of widths {', '.join(map(str, setup['widths']))} with "
+        f"{images['test']}. {stem}Flows of widths {', '.join(map(str, setup['widths']))} with "
         f"{steps_of(recipe, scale)} steps of AsynchronousLeapfrog and `Reversible()`, which gives "
         "the exact gradient of the discrete flow at a memory that does not grow with the "
         f"steps{faster}; the residual networks have {LAYERS} layers per flow and are "
