@@ -1,8 +1,8 @@
 """Seconds of a training step of each study, as its recipe has it and with cheaper settings.
 
-    python benchmarks/steps.py --root FOLDER [--only NAME ...] [--rounds 5]
+    python benchmarks/steps.py --root FOLDER [--only NAME ...] [--scale night] [--rounds 5]
 
-One batch of the recipe at laptop scale, forward, backward and an update, on one thread. Variants
+One batch of the recipe, at laptop scale by default, forward, backward and an update, on one thread. Variants
 take turns; the least process time of the rounds is shown, and its ratio to the recipe as it is.
 Flows are trained for a few steps first, because an adaptive solver costs more on a trained flow.
 """

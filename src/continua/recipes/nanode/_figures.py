@@ -40,6 +40,7 @@ class Orders(Study):
         part: whose accuracy is drawn.
         families: those to train.
         orders: of each, by scale.
+        changes: of the recipe, by scale.
         references: models without an order.
     """
 
@@ -47,14 +48,15 @@ class Orders(Study):
     families: Sequence[str] = ("T-NANODE",)
     orders: Mapping[Scale, Sequence[int]] = field(default_factory=dict)
     references: Sequence[Row] = (CONSTRAINED,)
+    changes: Mapping[Scale, Sequence[str]] = field(default_factory=dict)
 
     def perform(self, here: Circumstances) -> tuple[list[str], dict[str, Any]]:
         orders = self.orders[here.scale]
         grid = {family: {n: FAMILIES[family](n) for n in orders} for family in self.families}
         rows = [*self.references, *(row for line in grid.values() for row in line.values())]
-        runs = {
-            row.name: train(here, cifar10, row, train_part=self.part == "train")[1] for row in rows
-        }
+        changes = self.changes.get(here.scale, ())
+        part = self.part == "train"
+        runs = {row.name: train(here, cifar10, row, changes, train_part=part)[1] for row in rows}
         write_whole(here.folder / "runs.csv", as_csv(runs.values()).encode())
         found = {
             name: share for name, run in runs.items() if (share := self._share(run)) is not None
@@ -84,7 +86,7 @@ class Orders(Study):
             for row in rows
         ]
         return [
-            setting(cifar10, here.scale),
+            setting(cifar10, here.scale, changes),
             table(("model", "parameters", what), cells),
             f"One seed. The paper's figure has orders {self.orders['full'][0]} to "
             f"{self.orders['full'][-1]} at 100 steps; here there are "
@@ -99,7 +101,8 @@ class Orders(Study):
 
     def _samples(self, scale: Scale, runs: Mapping[str, Trained]) -> int:
         if self.part == "train":
-            return int(cifar10.scales[scale].config()["samples"] or 50_000)
+            changed = cifar10.scales[scale].changed(self.changes.get(scale, ()))
+            return int(changed.samples or 50_000)
         return max(run.samples or 1 for run in runs.values())
 
 
