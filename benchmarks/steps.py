@@ -1,10 +1,11 @@
 """Seconds of a training step of each study, as its recipe has it and with cheaper settings.
 
-    python benchmarks/steps.py --root FOLDER [--only NAME ...] [--scale night] [--rounds 5]
+    python benchmarks/steps.py --root FOLDER [--only NAME ...] [--images] [--rounds 5]
 
-One batch of the recipe, at laptop scale by default, forward, backward and an update, on one thread. Variants
+One batch of the recipe at laptop scale, forward, backward and an update, on one thread. Variants
 take turns; the least process time of the rounds is shown, and its ratio to the recipe as it is.
 Flows are trained for a few steps first, because an adaptive solver costs more on a trained flow.
+With `--images`, milliseconds per image of nanode/table1, from laptop to night scale.
 """
 
 from __future__ import annotations
@@ -67,6 +68,11 @@ TRAININGS: dict[str, tuple[str, list[str], list[list[str]]]] = {
         "dissecting/table1-cifar", ["kind=input-layer"], [[PLAIN]],
     ),
 }  # fmt: skip
+#: from nanode/table1 at laptop scale to night scale, one change after the other
+TO_NIGHT = (
+    ["gradient=Backprop()"], ["solver=Euler(steps=20)"], ["widths=(32, 64)", "stem_stride=4"],
+    ["channels_last=false"], ["batch_size=256"],
+)  # fmt: skip
 GRADIENTS = (ct.Adjoint(), ct.Adjoint("backsolve"), ct.Checkpoint(), ct.Backprop())
 Step = Callable[[], object]
 
@@ -98,6 +104,29 @@ def update(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+
+
+def images(root: Path, rounds: int) -> None:
+    """Print milliseconds per image, from laptop to night scale."""
+    rows = (_rows.waves(10), _rows.bucketed(20))
+    print(f"| settings | {' | '.join(row.name for row in rows)} |\n|---|---|---|")
+    changes: list[str] = []
+    for change in ([], *TO_NIGHT):
+        changes += change
+        cells = []
+        for row in rows:
+            step = training("nanode/cifar10", [*row.settings(), *changes], root)
+            batch = 256 if "batch_size=256" in changes else 32
+            cells.append(f"{1000 * min(timed(step) for _ in range(rounds + 1)) / batch:.2f}")
+        label = ", ".join(f"`{setting}`" for setting in change) or "laptop scale"
+        print(f"| {label} | {' | '.join(cells)} |", flush=True)
+
+
+def timed(step: Step) -> float:
+    """The process time of a step."""
+    started = time.process_time()
+    step()
+    return time.process_time() - started
 
 
 def annuli(name: str, gradient: ct.Gradient) -> Step:
@@ -139,9 +168,7 @@ def compare(name: str, steps: dict[str, Step], rounds: int, before: int) -> None
             made()
     for _ in range(rounds):
         for label, made in steps.items():
-            started = time.process_time()
-            made()
-            least[label] = min(least[label], time.process_time() - started)
+            least[label] = min(least[label], timed(made))
     first = next(iter(least.values()))
     for label, seconds in least.items():
         print(f"| {name} | {label} | {seconds:.3f} | {seconds / first:.2f} |", flush=True)
@@ -152,8 +179,12 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True, help="the folder of the data")
     parser.add_argument("--only", nargs="*", default=None, help="studies whose names begin so")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--images", action="store_true", help="from laptop to night scale")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.images:
+        images(options.root, options.rounds)
+        return
 
     def wanted(name: str) -> bool:
         return options.only is None or name.startswith(tuple(options.only))

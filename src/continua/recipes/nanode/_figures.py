@@ -40,7 +40,6 @@ class Orders(Study):
         part: whose accuracy is drawn.
         families: those to train.
         orders: of each, by scale.
-        changes: of the recipe, by scale.
         references: models without an order.
     """
 
@@ -48,15 +47,14 @@ class Orders(Study):
     families: Sequence[str] = ("T-NANODE",)
     orders: Mapping[Scale, Sequence[int]] = field(default_factory=dict)
     references: Sequence[Row] = (CONSTRAINED,)
-    changes: Mapping[Scale, Sequence[str]] = field(default_factory=dict)
 
     def perform(self, here: Circumstances) -> tuple[list[str], dict[str, Any]]:
         orders = self.orders[here.scale]
         grid = {family: {n: FAMILIES[family](n) for n in orders} for family in self.families}
         rows = [*self.references, *(row for line in grid.values() for row in line.values())]
-        changes = self.changes.get(here.scale, ())
-        part = self.part == "train"
-        runs = {row.name: train(here, cifar10, row, changes, train_part=part)[1] for row in rows}
+        runs = {
+            row.name: train(here, cifar10, row, train_part=self.part == "train")[1] for row in rows
+        }
         write_whole(here.folder / "runs.csv", as_csv(runs.values()).encode())
         found = {
             name: share for name, run in runs.items() if (share := self._share(run)) is not None
@@ -86,7 +84,7 @@ class Orders(Study):
             for row in rows
         ]
         return [
-            setting(cifar10, here.scale, changes),
+            setting(cifar10, here.scale),
             table(("model", "parameters", what), cells),
             f"One seed. The paper's figure has orders {self.orders['full'][0]} to "
             f"{self.orders['full'][-1]} at 100 steps; here there are "
@@ -101,8 +99,7 @@ class Orders(Study):
 
     def _samples(self, scale: Scale, runs: Mapping[str, Trained]) -> int:
         if self.part == "train":
-            changed = cifar10.scales[scale].changed(self.changes.get(scale, ()))
-            return int(changed.samples or 50_000)
+            return int(cifar10.scales[scale].config()["samples"] or 50_000)
         return max(run.samples or 1 for run in runs.values())
 
 
@@ -145,11 +142,17 @@ STUDIES = (
         {
             "smoke": "seconds, on the embedded digits",
             "laptop": "half an hour on two cores",
+            "night": "TODO",
             "full": "days; use a GPU",
         },
         "train",
         ("T-NANODE",),
-        {"smoke": (1, 2), "laptop": (1, 4, 10), "full": tuple(range(1, 31))},
+        {
+            "smoke": (1, 2),
+            "laptop": (1, 4, 10),
+            "night": (1, 4, 6, 8, 10),
+            "full": tuple(range(1, 31)),
+        },
         (CONSTRAINED,),
     ),
     Orders(
@@ -158,11 +161,12 @@ STUDIES = (
         {
             "smoke": "seconds, on the embedded digits",
             "laptop": "three quarters of an hour on two cores",
+            "night": "TODO",
             "full": "days; use a GPU",
         },
         "test",
         ("T-NANODE", "B-NANODE"),
-        {"smoke": (2,), "laptop": (4, 10), "full": tuple(range(4, 11))},
+        {"smoke": (2,), "laptop": (4, 10), "night": (4, 6, 8, 10), "full": tuple(range(4, 11))},
         (CONSTRAINED, UNCONSTRAINED),
     ),
 )

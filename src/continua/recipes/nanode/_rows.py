@@ -153,6 +153,7 @@ class Trained:
         saved: bytes that autograd keeps of one training step.
         weights: bytes of the parameters.
         samples: test images.
+        functions: sets of weights in the flows, one for each function of the basis.
     """
 
     row: str
@@ -164,20 +165,15 @@ class Trained:
     saved: int | None = None
     weights: int | None = None
     samples: int | None = None
+    functions: int | None = None
 
 
 def train(
-    here: Circumstances,
-    recipe: Recipe,
-    row: Row,
-    changes: Sequence[str] = (),
-    *,
-    train_part: bool = False,
+    here: Circumstances, recipe: Recipe, row: Row, *, train_part: bool = False
 ) -> tuple[Run | None, Trained]:
     """Train a row, and measure it; a training that diverged has no run."""
-    settings = [*row.settings(), *changes]
     try:
-        run, result = here.train(recipe, f"{row.folder}-{here.seed}", settings)
+        run, result = here.train(recipe, f"{row.folder}-{here.seed}", row.settings())
     except ct.SolveError:
         return None, Trained(row.name, here.seed)
     model = run.model()
@@ -194,6 +190,7 @@ def train(
         activations(model, shape, run.setup.training.batch_size),
         sum(p.numel() * p.element_size() for p in model.parameters()),
         result["test_samples"],
+        last["functions"],
     )
 
 
@@ -215,10 +212,10 @@ def activations(model: nn.Module, shape: Sequence[int], batch: int) -> int:
     return one + (two - one) * (batch - 1)
 
 
-def setting(recipe: Recipe, scale: Scale, changes: Sequence[str] = ()) -> str:
+def setting(recipe: Recipe, scale: Scale) -> str:
     """The data and the course, in words."""
-    changed = recipe.scales[scale].changed(changes)
-    setup, course = changed.config(), changed.training
+    setup = recipe.scales[scale].config()
+    course = recipe.scales[scale].training
     taken = {"training": setup["samples"], "test": setup["held_out"]}
     images = {
         part: f"all {part} images" if n is None else f"the first {n:,} {part} images"
