@@ -77,7 +77,7 @@ RECIPES = tuple(
         {
             "smoke": "seconds, on the embedded digits",
             "laptop": "ten minutes on two cores",
-            "night": "half an hour of one core, estimated",
+            "night": "three minutes of one core",
             "full": "use a GPU",
         },
     )
