@@ -174,7 +174,7 @@ def verdicts(runs: Mapping[str, Sequence[Trained]]) -> list[str]:
 TAKES: dict[Scale, str] = {
     "smoke": "seconds, on the embedded digits",
     "laptop": "half an hour of one core",
-    "night": "four hours of one core, estimated",
+    "night": "eighteen minutes of one core",
     "full": "days; use a GPU",
 }
 STUDIES = (
