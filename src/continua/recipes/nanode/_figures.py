@@ -142,7 +142,7 @@ STUDIES = (
         {
             "smoke": "seconds, on the embedded digits",
             "laptop": "half an hour on two cores",
-            "night": "a quarter of an hour of one core, estimated",
+            "night": "thirteen minutes of one core",
             "full": "days; use a GPU",
         },
         "train",
@@ -150,7 +150,7 @@ STUDIES = (
         {
             "smoke": (1, 2),
             "laptop": (1, 4, 10),
-            "night": (1, 4, 6, 8, 10),
+            "night": (4, 6, 8, 10),
             "full": tuple(range(1, 31)),
         },
         (CONSTRAINED,),
@@ -161,7 +161,7 @@ STUDIES = (
         {
             "smoke": "seconds, on the embedded digits",
             "laptop": "three quarters of an hour on two cores",
-            "night": "half an hour of one core, estimated",
+            "night": "twenty-six minutes of one core",
             "full": "days; use a GPU",
         },
         "test",
