@@ -142,7 +142,7 @@ STUDIES = (
         {
             "smoke": "seconds, on the embedded digits",
             "laptop": "half an hour on two cores",
-            "night": "thirteen minutes of one core",
+            "night": "thirteen minutes of one core, estimated",
             "full": "days; use a GPU",
         },
         "train",
@@ -161,7 +161,7 @@ STUDIES = (
         {
             "smoke": "seconds, on the embedded digits",
             "laptop": "three quarters of an hour on two cores",
-            "night": "twenty-six minutes of one core",
+            "night": "twenty-six minutes of one core, estimated",
             "full": "days; use a GPU",
         },
         "test",
