@@ -20,8 +20,9 @@ SEED = r"--seed (\d+)"
 NUMBER = re.compile(r"(?<![\w.])[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 HEAD = """# Several seeds
 
-Studies at laptop scale, each with several seeds: mean ± standard deviation over the seeds; a number
-without ± is the same for all of them. Two cores shared with other work, one thread per run, x86-64.
+Studies at laptop scale unless stated, most with several seeds: mean ± standard deviation over the
+seeds; a number without ± is the same for all of them. Two cores shared with other work, one thread
+per run, x86-64.
 This page is written by `python benchmarks/seeds.py` from the reports in `benchmarks/reports`; a
 test compares the two. The [pages of the papers](index.md) explain the studies.
 """

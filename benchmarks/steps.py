@@ -1,10 +1,13 @@
 """Seconds of a training step of each study, as its recipe has it and with cheaper settings.
 
     python benchmarks/steps.py --root FOLDER [--only NAME ...] [--rounds 5]
+    python benchmarks/steps.py --images [--rounds 5]
 
 One batch of the recipe at laptop scale, forward, backward and an update, on one thread. Variants
 take turns; the least process time of the rounds is shown, and its ratio to the recipe as it is.
 Flows are trained for a few steps first, because an adaptive solver costs more on a trained flow.
+With `--images`, milliseconds per image of nanode/table1, from laptop to night scale, the changes
+one after the other.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ import torch
 from torch import Tensor, nn
 
 import continua as ct
-from continua.recipes import RECIPES
+from continua.data import Dataset, Part
+from continua.recipes import RECIPES, Run
 from continua.recipes.dissecting import _annuli, _tracking
 from continua.recipes.nanode import _rows
+from continua.train import Task
 
 BF16 = "precision=bf16"
 PLAIN = "gradient=Backprop()"
@@ -67,15 +72,24 @@ TRAININGS: dict[str, tuple[str, list[str], list[list[str]]]] = {
         "dissecting/table1-cifar", ["kind=input-layer"], [[PLAIN]],
     ),
 }  # fmt: skip
+#: from nanode/table1 at laptop scale to night scale, one change after the other
+TO_NIGHT = (
+    ["gradient=Backprop()"], ["solver=Euler(steps=20)"], ["widths=(32, 64)", "stem_stride=4"],
+    ["channels_last=false"], ["batch_size=256"],
+)  # fmt: skip
 GRADIENTS = (ct.Adjoint(), ct.Adjoint("backsolve"), ct.Checkpoint(), ct.Backprop())
 Step = Callable[[], object]
 
 
 def training(name: str, settings: list[str], root: Path) -> Step:
     """A step of a recipe on its first batch."""
-    torch.manual_seed(0)
     run = RECIPES[name].run("laptop", data_folder=root, settings=tuple(settings))
-    dataset, task = run.load()
+    return step_of(run, *run.load())
+
+
+def step_of(run: Run, dataset: Dataset, task: Task) -> Step:
+    """A step of a run on the first batch of its data."""
+    torch.manual_seed(0)
     model = run.laid_out(run.setup.make(dataset)).train()
     course = run.setup.training
     batch = list(task.batch("train", torch.arange(course.batch_size), torch.Generator()))
@@ -98,6 +112,32 @@ def update(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+
+
+def images(rounds: int) -> None:
+    """Print milliseconds per image, from laptop to night scale, on random images."""
+    part = Part(torch.randn(256, 3, 32, 32), torch.randint(10, (256,)))
+    dataset = Dataset("random", part, part, part, classes=10)
+    rows = (_rows.waves(10), _rows.bucketed(20))
+    print(f"| settings | {' | '.join(row.name for row in rows)} |\n|---|---|---|")
+    changes: list[str] = []
+    for change in ([], *TO_NIGHT):
+        changes += change
+        cells = []
+        for row in rows:
+            run = _rows.cifar10.run("laptop", settings=(*row.settings(), *changes))
+            step = step_of(run, dataset, run.setup.task(dataset))
+            batch = run.setup.training.batch_size
+            cells.append(f"{1000 * min(timed(step) for _ in range(rounds + 1)) / batch:.2f}")
+        label = ", ".join(f"`{setting}`" for setting in change) or "laptop scale"
+        print(f"| {label} | {' | '.join(cells)} |", flush=True)
+
+
+def timed(step: Step) -> float:
+    """The process time of a step."""
+    started = time.process_time()
+    step()
+    return time.process_time() - started
 
 
 def annuli(name: str, gradient: ct.Gradient) -> Step:
@@ -139,9 +179,7 @@ def compare(name: str, steps: dict[str, Step], rounds: int, before: int) -> None
             made()
     for _ in range(rounds):
         for label, made in steps.items():
-            started = time.process_time()
-            made()
-            least[label] = min(least[label], time.process_time() - started)
+            least[label] = min(least[label], timed(made))
     first = next(iter(least.values()))
     for label, seconds in least.items():
         print(f"| {name} | {label} | {seconds:.3f} | {seconds / first:.2f} |", flush=True)
@@ -149,11 +187,15 @@ def compare(name: str, steps: dict[str, Step], rounds: int, before: int) -> None
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--root", type=Path, required=True, help="the folder of the data")
+    parser.add_argument("--root", type=Path, help="the folder of the data")
     parser.add_argument("--only", nargs="*", default=None, help="studies whose names begin so")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--images", action="store_true", help="from laptop to night scale")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.images:
+        images(options.rounds)
+        return
 
     def wanted(name: str) -> bool:
         return options.only is None or name.startswith(tuple(options.only))

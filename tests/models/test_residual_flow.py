@@ -42,6 +42,17 @@ def test_a_unit_step_is_a_residual_network():
         torch.testing.assert_close(net(x), net.head(z))
 
 
+def test_a_stem_of_stride_two_halves_the_resolution():
+    made = {"basis": ct.Constant(), "solver": ct.Euler(steps=1), "widths": (8, 12)}
+    net = residual_flow(stem_stride=2, **made)
+    x = torch.randn(2, 3, 16, 16)
+    assert net.stem(x).shape == (2, 8, 8, 8)
+    assert net(x).shape == (2, 10)
+    assert residual_flow(**made).stem(x).shape == (2, 8, 16, 16)
+    with pytest.raises(ct.ArgumentError, match="stem_stride"):
+        residual_flow(stem_stride=0, **made)
+
+
 def gradient_error(solver, gradient):
     """How far a gradient is from back-propagation, relative."""
     found = []

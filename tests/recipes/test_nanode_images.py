@@ -22,6 +22,7 @@ from continua.recipes.nanode._rows import (
     bucketed,
     cifar10,
     remarks,
+    setting,
     steps_of,
     unread,
     waves,
@@ -87,6 +88,33 @@ def test_activations_are_affine_in_the_batch_and_constant_in_the_steps():
         block.gradient = ct.Backprop()  # trained faster, counted as the paper does
     assert activations(model, small, 3) == three
     assert activations(made(CONSTRAINED, "laptop"), small, 3) > 3 * three
+
+
+def test_the_night_scale_is_cheaper():
+    setup = cifar10.scales["night"]
+    assert (setup.samples, setup.held_out, setup.training.epochs) == (20_000, None, 15)
+    for row in rows(steps_of(cifar10, "night")):
+        model = made(row, "night")
+        assert model.stem(torch.zeros(1, *SHAPE)).shape == (1, 32, 8, 8)
+        block = model.flow2
+        assert block.gradient == ct.Backprop()
+        assert block.solver == ct.Euler(steps=10 if row.residual else 20)
+    assert [row.name for row in rows(20)][-1] == "B-NANODE-20"
+    # counted with reversible steps, which keep one step's activations
+    assert activations(made(AUTO, "night"), SHAPE, 3) < activations(
+        made(CONSTRAINED, "night"), SHAPE, 3
+    )
+    assert isinstance(made(AUTO, "night").flow1.solver, ct.Euler)
+
+
+def test_the_setting_in_words():
+    told = {scale: setting(cifar10, scale) for scale in ("laptop", "night", "full")}
+    assert "the first 4,000 training images without data augmentation, 6 epochs" in told["laptop"]
+    assert "20 steps of AsynchronousLeapfrog and `Reversible()`, which" in told["laptop"]
+    assert "the first 20,000 training images mirrored at random, 15 epochs" in told["night"]
+    assert "tested on all test images. The first convolution has stride 4." in told["night"]
+    assert "20 steps of Euler and `Backprop()`" in told["night"]
+    assert "shifted by up to 4 pixels and mirrored at random" in told["full"]
 
 
 def test_the_full_setting_fits_two_gigabytes():
@@ -205,6 +233,9 @@ def test_the_figures(name, tmp_path):
 def test_the_orders_are_the_papers():
     assert list(STUDIES["nanode/figure1"].orders["full"]) == list(range(1, 31))
     assert list(STUDIES["nanode/figure2"].orders["full"]) == list(range(4, 11))
+    for study in (STUDIES["nanode/figure1"], STUDIES["nanode/figure2"]):
+        assert len(study.orders["night"]) >= 4
+        assert study.takes.keys() == study.orders.keys()
 
 
 def test_the_figures_sentences_follow_the_numbers():

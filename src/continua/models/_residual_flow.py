@@ -23,6 +23,7 @@ def residual_flow(
     in_channels: int = 3,
     classes: int = 10,
     widths: Sequence[int] = (64, 128, 212),
+    stem_stride: int = 1,
     append_time: bool = False,
     epsilon: float = 1.0,
     gradient: Gradient | None = None,
@@ -53,6 +54,8 @@ def residual_flow(
         in_channels: of the images.
         classes: of the output, which has no softmax.
         widths: channels of each flow, none less than the one before, each a multiple of four.
+        stem_stride: of the first convolution; 2 halves the resolution of every flow. The kernel
+            is 3x3, from a stride of 3 on of 2 * stride - 1 pixels, so that it sees every pixel.
         append_time: whether convolutions see the depth.
         epsilon: the length of each block's span.
         gradient: how every block is differentiated; None is back-propagation.
@@ -66,13 +69,12 @@ def residual_flow(
         >>> sum(p.numel() for p in net.parameters())
         1472667
     """
-    check_whole(in_channels=in_channels, classes=classes)
+    check_whole(in_channels=in_channels, classes=classes, stem_stride=stem_stride)
     check_epsilon(epsilon)
     check_widths(widths)
     net = nn.Sequential()
-    net.add_module(
-        "stem", nn.Sequential(conv(in_channels, widths[0]), grouped(widths[0]), nn.ReLU())
-    )
+    first = conv(in_channels, widths[0], size=max(3, 2 * stem_stride - 1), stride=stem_stride)
+    net.add_module("stem", nn.Sequential(first, grouped(widths[0]), nn.ReLU()))
     for i, width in enumerate(widths):
         if i > 0:
             down = nn.Sequential(nn.AvgPool2d(2))

@@ -38,6 +38,7 @@ class ImageSetup(Setup):
         units: per stage, of a discrete network.
         gradient: of every block; None for the model's own.
         widths: channels of each flow of a residual_flow.
+        stem_stride: of the first convolution of a residual_flow.
         append_time: whether a residual_flow's convolutions see the depth.
         epsilon: the length of a block's span.
         stitch_scale: the weight of a stitch's residual.
@@ -60,6 +61,7 @@ class ImageSetup(Setup):
     gradient: str | None = None
     units: int = 1
     widths: tuple[int, ...] = (64, 128, 212)
+    stem_stride: int = 1
     append_time: bool = False
     epsilon: float = 1.0
     stitch_scale: float = 1.0
@@ -98,6 +100,7 @@ class ImageSetup(Setup):
             "kind": self.kind,
             "width": self.width,
             "widths": self.widths,
+            "stem_stride": self.stem_stride,
             "alpha": max(self.width // 16, 1),  # how a wide ResNet says it
             "basis": parse_basis(self.basis),
             "state_basis": None if self.state_basis is None else parse_basis(self.state_basis),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields, replace
@@ -48,6 +49,7 @@ LAPTOP = Training(
     epochs=6, batch_size=32, optimizer="adamw", learning_rate=3e-3, weight_decay=5e-4,
     schedule="one-cycle", warmup=1, clip=1.0,
 )  # fmt: skip
+NIGHT = replace(LAPTOP, epochs=15, batch_size=256, learning_rate=4e-3)
 SMOKE = replace(
     setup_of("digits", (8, 12), 4, replace(LAPTOP, epochs=2, epoch_steps=2, batch_size=16)),
     samples=64, held_out=64,
@@ -63,17 +65,19 @@ RECIPES = tuple(
             "laptop": replace(
                 setup_of(data, (16, 32, 64), 20, LAPTOP), samples=4_000, held_out=2_000
             ),
-            # The same gradient as by `Reversible()` in half of the time (benchmarks/steps.py).
+            # The cheapest flows that we found, for more images and epochs (benchmarks/steps.py).
+            # Euler's are the steps of the paper's equation.
             "night": replace(
-                setup_of(data, (16, 32, 64), 20, replace(LAPTOP, epochs=15)),
-                gradient="Backprop()", samples=20_000, held_out=2_000,
+                setup_of(data, (32, 64), 20, NIGHT), solver="Euler(steps=20)",
+                gradient="Backprop()", stem_stride=4, mirror=True, channels_last=False,
+                samples=20_000,
             ),
             "full": replace(setup_of(data, (64, 128, 212), 100, FULL), pad=4, mirror=True),
         },
         {
             "smoke": "seconds, on the embedded digits",
             "laptop": "ten minutes on two cores",
-            "night": "half an hour of one core, estimated",
+            "night": "three minutes of one core",
             "full": "use a GPU",
         },
     )
@@ -149,6 +153,7 @@ class Trained:
         saved: bytes that autograd keeps of one training step.
         weights: bytes of the parameters.
         samples: test images.
+        functions: sets of weights in the flows, one for each function of the basis.
     """
 
     row: str
@@ -160,6 +165,7 @@ class Trained:
     saved: int | None = None
     weights: int | None = None
     samples: int | None = None
+    functions: int | None = None
 
 
 def train(
@@ -184,6 +190,7 @@ def train(
         activations(model, shape, run.setup.training.batch_size),
         sum(p.numel() * p.element_size() for p in model.parameters()),
         result["test_samples"],
+        last["functions"],
     )
 
 
@@ -193,15 +200,15 @@ def activations(model: nn.Module, shape: Sequence[int], batch: int) -> int:
     Flows are counted with reversible steps, however they were trained. The bytes are affine in the
     batch: two small ones tell.
     """
-    solver = next(m.solver for m in model.modules() if isinstance(m, ct.ODEBlock))
-    flow = isinstance(solver, ct.AsynchronousLeapfrog)
-    gradient = ct.Reversible() if flow else ct.Backprop()
-    was = model.training
+    model = copy.deepcopy(model).train()
+    flows = [m for m in model.modules() if isinstance(m, ct.ODEBlock) and m.span == (0.0, 1.0)]
+    for block in flows:
+        assert block.solver.steps is not None
+        block.solver = ct.AsynchronousLeapfrog(steps=block.solver.steps)
+    gradient = ct.Reversible() if flows else ct.Backprop()
     one, two = (
-        ct.memory(model.train(), torch.zeros(n, *shape), methods=[gradient]).rows[0].saved
-        for n in (1, 2)
+        ct.memory(model, torch.zeros(n, *shape), methods=[gradient]).rows[0].saved for n in (1, 2)
     )
-    model.train(was)
     return one + (two - one) * (batch - 1)
 
 
@@ -214,22 +221,26 @@ def setting(recipe: Recipe, scale: Scale) -> str:
         part: f"all {part} images" if n is None else f"the first {n:,} {part} images"
         for part, n in taken.items()
     }
-    augmented = f"shifted by up to {setup['pad']} pixels and mirrored" if setup["pad"] else (
-        "without data augmentation"
-    )  # fmt: skip
+    done = [f"shifted by up to {setup['pad']} pixels"] if setup["pad"] else []
+    done += ["mirrored at random"] if setup["mirror"] else []
+    augmented = " and ".join(done) or "without data augmentation"
     steps = "" if course.epoch_steps is None else f" of {course.epoch_steps} steps"
-    plain = setup["gradient"] == "Backprop()"
-    faster = " (the same one was found by back-propagation, in less time)" if plain else ""
+    stride = setup["stem_stride"]
+    stem = "" if stride == 1 else f"The first convolution has stride {stride}. "
+    solver = type(parse_solver(setup["solver"])).__name__
+    exact = ", which gives the exact gradient of the discrete flow at a memory that does not grow"
+    gradient = {
+        "Reversible()": f"`Reversible()`{exact} with the steps",
+        "Backprop()": "`Backprop()`; activations are counted with as many reversible steps",
+    }[setup["gradient"]]
     return (
         f"{setup['data']}: {images['training']} {augmented}, {course.epochs} epochs{steps} in "
         f"batches of {course.batch_size}, {course.optimizer} with a rate of "
         f"{course.learning_rate:g} ({course.schedule}), the model of the last step, tested on "
-        f"{images['test']}. Flows of widths {', '.join(map(str, setup['widths']))} with "
-        f"{steps_of(recipe, scale)} steps of AsynchronousLeapfrog and `Reversible()`, which gives "
-        "the exact gradient of the discrete flow at a memory that does not grow with the "
-        f"steps{faster}; the residual networks have {LAYERS} layers per flow and are "
-        "differentiated by back-propagation. The paper states neither widths nor a course: they "
-        "are ours."
+        f"{images['test']}. {stem}Flows of widths {', '.join(map(str, setup['widths']))} with "
+        f"{steps_of(recipe, scale)} steps of {solver} and {gradient}. The residual networks have "
+        f"{LAYERS} layers per flow and are differentiated by back-propagation. The paper states "
+        "neither widths nor a course: they are ours."
     )
 
 

@@ -56,8 +56,8 @@ PAPER_100 = {
 }  # fmt: skip
 
 HEAD = (
-    "model", "test accuracy", "activations of a step", "weights", "seconds per step",
-    "accuracy (paper)", "activations (paper)", "weights (paper)",
+    "model", "test accuracy", "activations of a step", "sets of weights", "weights",
+    "seconds per step", "accuracy (paper)", "activations (paper)", "weights (paper)",
 )  # fmt: skip
 
 
@@ -124,7 +124,7 @@ class Table1(Study):
         )
         done = [run for run in each if run.accuracy is not None]
         if not done:
-            return (name, "diverged", "", "", "", *papers)
+            return (name, "diverged", "", "", "", "", *papers)
         first = done[0]
         assert first.saved is not None
         assert first.weights is not None
@@ -132,6 +132,7 @@ class Table1(Study):
             name,
             with_spread([100 * (run.accuracy or 0) for run in done], " %", 2),
             readable_bytes(first.saved),
+            f"{first.functions}",
             readable_bytes(first.weights),
             f"{statistics.fmean(run.seconds or 0 for run in done):.3g}",
             *papers,
@@ -173,7 +174,7 @@ def verdicts(runs: Mapping[str, Sequence[Trained]]) -> list[str]:
 TAKES: dict[Scale, str] = {
     "smoke": "seconds, on the embedded digits",
     "laptop": "half an hour of one core",
-    "night": "four hours of one core, estimated",
+    "night": "eighteen minutes of one core",
     "full": "days; use a GPU",
 }
 STUDIES = (
