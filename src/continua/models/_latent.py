@@ -188,6 +188,12 @@ class LatentODE(WithBlock):
         features = (self.cell.input_size - 1) // 2
         if x.dim() != 3 or x.shape[2] != features:
             raise ShapeError(f"observations have shape [B, T, {features}], not {list(x.shape)}")
+        kind = self.posterior.weight.dtype
+        if x.dtype != kind and not torch.is_autocast_enabled(x.device.type):
+            raise ShapeError(
+                f"the observations are {x.dtype} but the model's weights are {kind}; use "
+                f"x.to({kind})" + (f" or model.to({x.dtype})" if x.is_floating_point() else "")
+            )
         known = ~x.isnan() if mask is None else mask.bool()
         if known.shape not in (x.shape, x.shape[:2]):
             raise ShapeError(
@@ -199,8 +205,19 @@ class LatentODE(WithBlock):
 
     def _placed(self, times: Tensor, known: Tensor) -> Tensor:
         """The times `[B, T]`, with the start of the span where nothing is known."""
-        times = self._checked(times, len(known)).expand(known.shape[:2])
-        return torch.where(known.any(2), times, self.block.span[0])
+        times, (batch, length) = self._checked(times, len(known)), known.shape[:2]
+        if times.shape[-1] != length:
+            raise ShapeError(
+                f"{length} observations of each series need times of shape [{length}] or "
+                f"[{batch}, {length}], not {list(times.shape)}"
+            )
+        placed = torch.where(known.any(2), times.expand(batch, length), self.block.span[0])
+        if not placed.isfinite().all():
+            raise ArgumentError(
+                "the time of an observation is NaN or infinite; where there is no observation, "
+                "set mask to False"
+            )
+        return placed
 
     def _checked(self, times: Tensor, batch: int) -> Tensor:
         if times.dim() not in (1, 2) or (times.dim() == 2 and len(times) != batch):
