@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError, FileError
 from continua.field import copied, gathered, is_first, is_sharded
-from continua.transform import Elastic, Recipe, blocks_if_any, recipe_of, set_recipe
+from continua.transform import Elastic, LayerBlock, Recipe, blocks_if_any, recipe_of, set_recipe
 
 from ._blocks import block_config, configure_blocks
 from ._disk import as_json, sha256, write_files
@@ -91,6 +91,13 @@ def model_files(
     model: nn.Module, factory: Factory | None = None, arguments: Mapping[str, Any] | None = None
 ) -> dict[str, bytes]:
     """The content of the files that `save` writes."""
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"the model is an nn.Module, not {type(model).__name__}")
+    if not isinstance(arguments, Mapping | None):
+        raise ArgumentError(
+            "arguments is a dictionary by name, such as {'width': 8}, not "
+            f"{type(arguments).__name__}"
+        )
     model = gathered(model)
     plain = model.model if isinstance(model, Elastic) else model
     recipe = recipe_of(plain) if factory is None else describe(factory, dict(arguments or {}))
@@ -133,9 +140,11 @@ def _check_recipe(model: nn.Module, recipe: Recipe) -> None:
         except Exception:  # it needs values
             made = call()
     if why := _difference(model, made):
+        converted = any(isinstance(b, LayerBlock) for b in blocks_if_any(model).values())
         raise ArgumentError(
             f"{recipe.name}(**{recipe.arguments}) does not make this model: {why}; give save the "
             "factory and arguments that do"
+            + (", such as a function that calls continua.convert" if converted else "")
         )
 
 
