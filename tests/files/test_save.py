@@ -45,14 +45,14 @@ def test_a_factory_that_makes_no_models_is_named(wrong, tmp_path):
 
 
 def test_arguments_of_save_in_the_wrong_place(tmp_path):
-    with pytest.raises(ct.ArgumentError, match="the model is an nn.Module, not str"):
+    with pytest.raises(ct.ArgumentError, match=r"the model is an nn.Module, not str"):
         ct.save("model", converted(), factory=converted)
-    with pytest.raises(ct.ArgumentError, match="arguments is a dictionary by name, .* not tuple"):
+    with pytest.raises(ct.ArgumentError, match=r"arguments is a dictionary by name, .* not tuple"):
         ct.save(converted(), tmp_path / "model", factory=converted, arguments=(2, 4))
 
 
 def test_the_class_before_the_conversion_does_not_make_the_converted_model(tmp_path):
-    with pytest.raises(ct.ArgumentError, match="such as a function that calls continua.convert$"):
+    with pytest.raises(ct.ArgumentError, match=r"such as a function that calls continua.convert$"):
         ct.save(converted(), tmp_path / "model", factory=plain)
 
 
@@ -60,3 +60,20 @@ def test_the_weights_are_no_folder(tmp_path):
     folder = ct.save(converted(), tmp_path / "model", factory=converted)
     with pytest.raises(ct.FileError, match=r"model.safetensors is a file; load takes the folder"):
         ct.load(folder / "model.safetensors", factory=converted)
+
+
+def test_a_setting_that_the_factory_makes_otherwise_is_told(tmp_path):
+    def encoder(norm_first=True):
+        layer = nn.TransformerEncoderLayer(4, 2, 8, norm_first=norm_first)
+        return ct.convert(nn.TransformerEncoder(layer, 3, enable_nested_tensor=False))
+
+    ct.save(encoder(), tmp_path / "model", factory=encoder)
+    with pytest.warns(UserWarning, match="has norm_first=False here and True there") as told:
+        ct.save(encoder(False), tmp_path / "model", factory=encoder)
+    assert told[0].filename == __file__
+    ct.save(encoder(False), tmp_path / "model", factory=encoder, arguments={"norm_first": False})
+
+
+def test_a_compressed_model_has_the_settings_of_its_factory(tmp_path):
+    model = converted()
+    ct.save(ct.compress(model, ct.PiecewiseConstant(2), steps=2), tmp_path, factory=converted)

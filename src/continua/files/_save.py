@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from ._disk import as_json, sha256, write_files
 from ._factory import Factory, check_grids, decode, describe, encode
 from ._hosted import hosted_recipe
 
+SETTING = (bool, int, float, str, tuple)
 FORMAT, WEIGHTS, CONFIG = 1, "model.safetensors", "config.json"
 
 
@@ -146,6 +148,12 @@ def _check_recipe(model: nn.Module, recipe: Recipe) -> None:
             "factory and arguments that do"
             + (", such as a function that calls continua.convert" if converted else "")
         )
+    if told := _other_settings(model, made):
+        warnings.warn(
+            f"the file does not hold the settings of modules, and {recipe.name} makes some others: "
+            f"{told}",
+            stacklevel=4,
+        )
 
 
 def _difference(model: nn.Module, made: nn.Module) -> str | None:
@@ -164,6 +172,20 @@ def _difference(model: nn.Module, made: nn.Module) -> str | None:
         if shapes[0] != shapes[1]:
             return f"{name!r} has shape {shapes[0]} here and {shapes[1]} there"
     return None
+
+
+def _other_settings(model: nn.Module, made: nn.Module) -> str:
+    """The first setting of a module of torch that is not as the factory sets it, if any."""
+    others = dict(made.named_modules())
+    for name, module in model.named_modules():
+        other = others.get(name)
+        if type(module) is not type(other) or not type(module).__module__.startswith("torch.nn."):
+            continue
+        for setting in getattr(module, "__constants__", ()):
+            own, new = getattr(module, setting, None), getattr(other, setting, None)
+            if isinstance(own, SETTING) and isinstance(new, SETTING) and own != new:
+                return f"{name!r} has {setting}={own!r} here and {new!r} there"
+    return ""
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
