@@ -195,3 +195,22 @@ def test_observations_have_the_dtype_of_the_weights():
         model(times, x.float())
     with pytest.raises(ct.ShapeError, match=r"use x.to\(torch.float64\)$"):
         model(times, x.long())
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_an_observation_is_finite(value):
+    model, (times, x) = made(), series()
+    x[2, 3, 1] = value
+    mask = torch.ones(4, 6, dtype=torch.bool)
+    with pytest.raises(ct.ArgumentError, match="an observation is NaN or infinite"):
+        model(times, x, mask)
+    mask[2, 3] = False
+    assert model(times, x, mask).isfinite().all()
+
+
+def test_observations_and_times_are_tensors():
+    model, (times, x) = made(), series()
+    with pytest.raises(ct.ShapeError, match="observations are a tensor, not ndarray"):
+        model(times, x.numpy())
+    with pytest.raises(ct.ShapeError, match="times are a tensor, not list"):
+        model(times.tolist(), x)

@@ -186,6 +186,8 @@ class LatentODE(WithBlock):
     def _observed(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The observations with zeros where there are none, and where there are."""
         features = (self.cell.input_size - 1) // 2
+        if not isinstance(x, Tensor):
+            raise ShapeError(f"observations are a tensor, not {type(x).__name__}")
         if x.dim() != 3 or x.shape[2] != features:
             raise ShapeError(f"observations have shape [B, T, {features}], not {list(x.shape)}")
         kind = self.posterior.weight.dtype
@@ -201,7 +203,12 @@ class LatentODE(WithBlock):
                 f"not {list(known.shape)}"
             )
         known = known if known.dim() == 3 else known[:, :, None].expand_as(x)
-        return x.masked_fill(~known, 0.0), known
+        x = x.masked_fill(~known, 0.0)
+        if not x.isfinite().all():
+            raise ArgumentError(
+                "an observation is NaN or infinite; set mask to False there, or clean the data"
+            )
+        return x, known
 
     def _placed(self, times: Tensor, known: Tensor) -> Tensor:
         """The times `[B, T]`, with the start of the span where nothing is known."""
@@ -220,6 +227,8 @@ class LatentODE(WithBlock):
         return placed
 
     def _checked(self, times: Tensor, batch: int) -> Tensor:
+        if not isinstance(times, Tensor):
+            raise ShapeError(f"times are a tensor, not {type(times).__name__}")
         if times.dim() not in (1, 2) or (times.dim() == 2 and len(times) != batch):
             raise ShapeError(f"times have shape [T] or [{batch}, T], not {list(times.shape)}")
         return times
