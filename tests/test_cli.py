@@ -114,6 +114,19 @@ def test_a_mistake_ends_the_process_with_2():
     assert not done.stdout
 
 
+def test_a_warning_is_one_sentence_and_that_of_other_code_as_usual(tmp_path, capsys):
+    shown = []
+
+    def others(*told):
+        shown.append(told)
+
+    cli.show_warning(others, UserWarning("steps read\n few"), UserWarning, cli.__file__, 3)
+    own = tmp_path / "my_file.py"
+    cli.show_warning(others, UserWarning("of a recipe"), UserWarning, str(own), 3)
+    assert capsys.readouterr().err == "continua: warning: steps read few\n"
+    assert [told[2] for told in shown] == [str(own)]
+
+
 def test_piped_output_is_plain_and_complete(piped, folder):
     assert piped.returncode == 0, piped.stderr
     assert not CONTROL.search(piped.stdout + piped.stderr)

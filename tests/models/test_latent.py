@@ -170,3 +170,47 @@ def test_mistakes():
         model(times[:3], x)
     with pytest.raises(ct.ShapeError, match=r"mask has shape \[4, 6\] or \[4, 6, 2\], not \[6\]"):
         model(times, x, torch.ones(6))
+
+
+@pytest.mark.parametrize("wrong", [lambda t: t[:, :3], lambda t: t[0, :3], lambda t: t[:, :1]])
+def test_there_are_as_many_times_as_observations(wrong):
+    model, (times, x) = made(), series()
+    with pytest.raises(ct.ShapeError, match=r"6 observations of each series need times of shape"):
+        model(wrong(times), x)
+
+
+def test_the_time_of_an_observation_is_finite_and_that_of_none_may_be_nan():
+    model, (times, x) = made(), series()
+    absent = torch.zeros(4, 6, dtype=torch.bool)
+    absent[1, 2] = True
+    missing = times.masked_fill(absent, math.nan)
+    with pytest.raises(ct.ArgumentError, match="the time of an observation is NaN"):
+        model.loss(missing, x)
+    same(model.encode(missing, x, ~absent), model.encode(times, x, ~absent))
+
+
+def test_observations_have_the_dtype_of_the_weights():
+    model, (times, x) = made(), series()
+    with pytest.raises(ct.ShapeError, match=r"are torch.float32 but .* are torch.float64"):
+        model(times, x.float())
+    with pytest.raises(ct.ShapeError, match=r"use x.to\(torch.float64\)$"):
+        model(times, x.long())
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_an_observation_is_finite(value):
+    model, (times, x) = made(), series()
+    x[2, 3, 1] = value
+    mask = torch.ones(4, 6, dtype=torch.bool)
+    with pytest.raises(ct.ArgumentError, match="an observation is NaN or infinite"):
+        model(times, x, mask)
+    mask[2, 3] = False
+    assert model(times, x, mask).isfinite().all()
+
+
+def test_observations_and_times_are_tensors():
+    model, (times, x) = made(), series()
+    with pytest.raises(ct.ShapeError, match="observations are a tensor, not ndarray"):
+        model(times, x.numpy())
+    with pytest.raises(ct.ShapeError, match="times are a tensor, not list"):
+        model(times.tolist(), x)

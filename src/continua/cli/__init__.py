@@ -11,7 +11,10 @@ import shutil
 import sys
 import textwrap
 import typing
+import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +38,22 @@ EXTRA = 'the command needs more packages; install them with `pip install "contin
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    warnings.showwarning = partial(show_warning, warnings.showwarning)
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def show_warning(
+    others: Callable[..., None],
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    *more: Any,
+) -> None:
+    """A warning of our own as one sentence on stderr; any other as Python shows it."""
+    if category is UserWarning and Path(__file__).parents[1] in Path(filename).parents:
+        say(f"continua: warning: {' '.join(str(message).split())}", sys.stderr)
+    else:
+        others(message, category, filename, *more)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -144,6 +144,11 @@ def _makes_module(found: Any) -> bool:
 
 def describe(factory: Factory, arguments: dict[str, Any]) -> Recipe:
     """A call of a factory, with its name and its arguments ready for JSON."""
+    if not callable(factory) or isinstance(factory, nn.Module):
+        given = f"a {type(factory).__name__}" if callable(factory) else repr(factory)
+        raise ArgumentError(
+            f"factory is a class or a function that makes the model, such as MyNet, not {given}"
+        )
     name = qualified(factory)
     try:
         signature = inspect.signature(factory)

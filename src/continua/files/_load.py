@@ -117,6 +117,8 @@ def _read_config(path: Path, content: bytes | None) -> dict[str, Any]:
     """The content of `config.json`, which is read unless it is given."""
     if content is None:
         if not path.exists():
+            if path.parent.is_file():
+                raise FileError(f"{path.parent} is a file; load takes the folder it is in")
             raise FileError(f"{path} does not exist; a saved model has {CONFIG} and {WEIGHTS}")
         content = read_bytes(path, MOST_BYTES)
     config = parse_json(content, str(path))

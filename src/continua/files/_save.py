@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -14,13 +15,14 @@ from torch import Tensor, nn
 
 from continua._errors import ArgumentError, FileError
 from continua.field import copied, gathered, is_first, is_sharded
-from continua.transform import Elastic, Recipe, blocks_if_any, recipe_of, set_recipe
+from continua.transform import Elastic, LayerBlock, Recipe, blocks_if_any, recipe_of, set_recipe
 
 from ._blocks import block_config, configure_blocks
 from ._disk import as_json, sha256, write_files
 from ._factory import Factory, check_grids, decode, describe, encode
 from ._hosted import hosted_recipe
 
+SETTING = (bool, int, float, str, tuple)
 FORMAT, WEIGHTS, CONFIG = 1, "model.safetensors", "config.json"
 
 
@@ -91,6 +93,13 @@ def model_files(
     model: nn.Module, factory: Factory | None = None, arguments: Mapping[str, Any] | None = None
 ) -> dict[str, bytes]:
     """The content of the files that `save` writes."""
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"the model is an nn.Module, not {type(model).__name__}")
+    if not isinstance(arguments, Mapping | None):
+        raise ArgumentError(
+            "arguments is a dictionary by name, such as {'width': 8}, not "
+            f"{type(arguments).__name__}"
+        )
     model = gathered(model)
     plain = model.model if isinstance(model, Elastic) else model
     recipe = recipe_of(plain) if factory is None else describe(factory, dict(arguments or {}))
@@ -133,9 +142,17 @@ def _check_recipe(model: nn.Module, recipe: Recipe) -> None:
         except Exception:  # it needs values
             made = call()
     if why := _difference(model, made):
+        converted = any(isinstance(b, LayerBlock) for b in blocks_if_any(model).values())
         raise ArgumentError(
             f"{recipe.name}(**{recipe.arguments}) does not make this model: {why}; give save the "
             "factory and arguments that do"
+            + (", such as a function that calls continua.convert" if converted else "")
+        )
+    if told := _other_settings(model, made):
+        warnings.warn(
+            f"the file does not hold the settings of modules, and {recipe.name} makes some others: "
+            f"{told}",
+            stacklevel=4,
         )
 
 
@@ -155,6 +172,20 @@ def _difference(model: nn.Module, made: nn.Module) -> str | None:
         if shapes[0] != shapes[1]:
             return f"{name!r} has shape {shapes[0]} here and {shapes[1]} there"
     return None
+
+
+def _other_settings(model: nn.Module, made: nn.Module) -> str:
+    """The first setting of a module of torch that is not as the factory sets it, if any."""
+    others = dict(made.named_modules())
+    for name, module in model.named_modules():
+        other = others.get(name)
+        if type(module) is not type(other) or not type(module).__module__.startswith("torch.nn."):
+            continue
+        for setting in getattr(module, "__constants__", ()):
+            own, new = getattr(module, setting, None), getattr(other, setting, None)
+            if isinstance(own, SETTING) and isinstance(new, SETTING) and own != new:
+                return f"{name!r} has {setting}={own!r} here and {new!r} there"
+    return ""
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -186,8 +186,16 @@ class LatentODE(WithBlock):
     def _observed(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The observations with zeros where there are none, and where there are."""
         features = (self.cell.input_size - 1) // 2
+        if not isinstance(x, Tensor):
+            raise ShapeError(f"observations are a tensor, not {type(x).__name__}")
         if x.dim() != 3 or x.shape[2] != features:
             raise ShapeError(f"observations have shape [B, T, {features}], not {list(x.shape)}")
+        kind = self.posterior.weight.dtype
+        if x.dtype != kind and not torch.is_autocast_enabled(x.device.type):
+            raise ShapeError(
+                f"the observations are {x.dtype} but the model's weights are {kind}; use "
+                f"x.to({kind})" + (f" or model.to({x.dtype})" if x.is_floating_point() else "")
+            )
         known = ~x.isnan() if mask is None else mask.bool()
         if known.shape not in (x.shape, x.shape[:2]):
             raise ShapeError(
@@ -195,14 +203,32 @@ class LatentODE(WithBlock):
                 f"not {list(known.shape)}"
             )
         known = known if known.dim() == 3 else known[:, :, None].expand_as(x)
-        return x.masked_fill(~known, 0.0), known
+        x = x.masked_fill(~known, 0.0)
+        if not x.isfinite().all():
+            raise ArgumentError(
+                "an observation is NaN or infinite; set mask to False there, or clean the data"
+            )
+        return x, known
 
     def _placed(self, times: Tensor, known: Tensor) -> Tensor:
         """The times `[B, T]`, with the start of the span where nothing is known."""
-        times = self._checked(times, len(known)).expand(known.shape[:2])
-        return torch.where(known.any(2), times, self.block.span[0])
+        times, (batch, length) = self._checked(times, len(known)), known.shape[:2]
+        if times.shape[-1] != length:
+            raise ShapeError(
+                f"{length} observations of each series need times of shape [{length}] or "
+                f"[{batch}, {length}], not {list(times.shape)}"
+            )
+        placed = torch.where(known.any(2), times.expand(batch, length), self.block.span[0])
+        if not placed.isfinite().all():
+            raise ArgumentError(
+                "the time of an observation is NaN or infinite; where there is no observation, "
+                "set mask to False"
+            )
+        return placed
 
     def _checked(self, times: Tensor, batch: int) -> Tensor:
+        if not isinstance(times, Tensor):
+            raise ShapeError(f"times are a tensor, not {type(times).__name__}")
         if times.dim() not in (1, 2) or (times.dim() == 2 and len(times) != batch):
             raise ShapeError(f"times have shape [T] or [{batch}, T], not {list(times.shape)}")
         return times
