@@ -245,3 +245,23 @@ def test_a_part_that_a_forward_names_is_a_part_of_the_field():
     for _ in range(3):
         torch.testing.assert_close(block(x).detach(), by_steps(block, x))
         assert block.field.chosen is block.field.layers[0]
+
+
+class Looked(nn.Module):
+    """A forward that finds its layer in a mapping that is no dictionary, and stores it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.Linear(4, 4), None
+        self.parts = collections.UserDict({"layer": self.layer})
+
+    def forward(self, z):
+        self.last = self.parts["layer"]
+        return self.last(z)
+
+
+def test_a_layer_in_another_mapping_and_one_that_a_forward_stores():
+    block, x = made(Looked(), basis=ct.Fourier(1)), inputs()
+    torch.testing.assert_close(block(x).detach(), by_steps(block, x))
+    assert block.field.last is block.field.layer
+    assert block.field.parts["layer"] is block.field.layer

@@ -262,6 +262,7 @@ class BlockDynamics(Dynamics):
         exact = plan.depths if plan else depths_of(stages)
         rounded = exact.to(real(like.dtype))
         if isinstance(self.call.x, Signal):
+            rounded = rounded.clone()  # the plan is shared
             for i, stage in enumerate(stages):
                 self._put_on_side(rounded[i], stage)
         return rounded.to(like.device).unbind(0)

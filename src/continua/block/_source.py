@@ -48,7 +48,7 @@ class _Pack:
         if self.gradient is None:
             self.gradient = torch.zeros_like(self.coefficients)
         at = at.to(self.gradient.device if at.dim() == 1 else self.gradient)
-        first, together = 0, max(1, TOGETHER // gradients[0].numel())
+        first, together = 0, TOGETHER // max(1, gradients[0].numel()) or 1
         for i in range(0, len(gradients), together):
             gradient = torch.cat([*gradients[i : i + together]])
             own = at[first : first + len(gradient)]

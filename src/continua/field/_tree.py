@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, MutableMapping, Sequence
 from functools import partial
 from itertools import chain
 from operator import is_
@@ -94,7 +94,7 @@ class Tree:
             return self._copies.get(value, value)
         if id(value) in self._known:
             return self._known[id(value)]
-        if isinstance(value, dict):
+        if isinstance(value, MutableMapping):
             return self._map_dictionary(value)
         parts: list[Any]
         make: Callable[..., Any]
@@ -110,7 +110,7 @@ class Tree:
         own = [self._map(part) for part in parts]
         return value if all(map(is_, own, parts)) else make(*own)
 
-    def _map_dictionary(self, value: dict[Any, Any]) -> dict[Any, Any]:
+    def _map_dictionary(self, value: MutableMapping[Any, Any]) -> MutableMapping[Any, Any]:
         self._known[id(value)] = value  # it may contain itself
         content = {key: self._map(part) for key, part in value.items()}
         if all(map(is_, content.values(), value.values())):
@@ -118,7 +118,8 @@ class Tree:
         own = copy.copy(value)
         own.update(content)
         self._known[id(value)] = own
-        self._pairs.append((value, own))
+        if isinstance(value, dict) and isinstance(own, dict):
+            self._pairs.append((value, own))
         return own
 
     def _map_object(self, value: Any) -> Any:

@@ -188,8 +188,10 @@ class CompiledJob(CheckpointJob):
     def backward(
         self, field: BackwardField, final: State, saved: list[State], stats: Stats
     ) -> State:
-        # What the forward pass found out serves again, unless it updates state.
-        source = field.source() if self.source.state else self.source
+        # The source of the forward pass serves again, unless it updates state, or steps are
+        # recomputed: their program may not be made yet, which takes a field that can be evaluated.
+        recomputes = self.gradient.states != "all"
+        source = field.source() if self.source.state or recomputes else self.source
         source.gradients({})  # forgets what a backward pass that failed has added up
         if self.tape:
             self.weights = WeightGradients(source, self.leaves + 1)

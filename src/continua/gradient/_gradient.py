@@ -37,6 +37,11 @@ CHANGED = (
     "backward pass, which evaluates the field again: call backward before they change, or use "
     "Backprop()"
 )
+WRITTEN = (
+    "the state at the start of the solve, or an argument or a buffer of the field, was written to "
+    "in place between the forward pass and this backward pass, which reads it; write out of place, "
+    "as in y = x + block(x), or to a clone"
+)
 
 
 @dataclass(eq=False)
@@ -187,6 +192,8 @@ class _Solve(torch.autograd.Function):
         ctx.held = job.stored if job.many and not hooked else None
         # One of them tells whether the graph was freed.
         ctx.save_for_backward(*(job.stored if ctx.held is None else job.stored[:1]))
+        # Some are memory of the state or of arguments, which may be written to.
+        ctx.held_versions = versions(ctx.held or ())
         ctx.read, ctx.versions = inputs[n:], versions(inputs[n:])
         out = [job.trajectory.final, *job.trajectory.saved]
         job.stored, job.trajectory = [], replace(job.trajectory, final=(), saved=[])
@@ -200,15 +207,17 @@ class _Solve(torch.autograd.Function):
             raise SolveError(CHANGED)
         job.stored = list(ctx.saved_tensors)
         if ctx.held is not None:
+            if ctx.held_versions != versions(ctx.held):
+                raise SolveError(WRITTEN)
             job.stored = ctx.held
-            if not graph_is_kept():
-                ctx.held = []
         final, *saved = split(grads, job.leaves)
         stats = job.trajectory.stats.backward = Stats()
         with torch.no_grad(), ctx.autocast, job.dynamics.backward_field() as field:
             first = job.backward(field, final, saved, stats)
             found = (*first, *job.gradients(field))
         job.stored = []
+        if ctx.held is not None and not graph_is_kept():
+            ctx.held = []  # not before: a backward pass that fails may be tried again
         reason = f"{job.gradient!r} has no second derivatives; use Backprop()"
         sources = (*grads, *ctx.read)
         once = (g if g is None else once_differentiable(g, reason, *sources) for g in found)

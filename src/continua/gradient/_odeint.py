@@ -181,10 +181,12 @@ def _with_end(dynamics: Dynamics, z: State, problem: Problem, at_end: bool) -> S
         lambda gradient: once_differentiable(gradient, ONE_DERIVATIVE, gradient)
     )
     sign = 1.0 if at_end else -1.0
-    return tuple(
-        leaf + move.to(leaf.device, leaf.dtype) * (sign * k.to(leaf.dtype))
+    moved = [
+        move.to(leaf.device, leaf.dtype) * (sign * k.to(leaf.dtype))
         for leaf, k in zip(z, slope, strict=True)
-    )
+    ]
+    # A slope that is not finite leaves the state as it is; the gradient is then not finite.
+    return tuple(leaf + torch.where(m.isfinite(), m, 0.0) for leaf, m in zip(z, moved, strict=True))
 
 
 def _solution(trajectory: Trajectory, where: Sequence[float], problem: Problem) -> Solution:
